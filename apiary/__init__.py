@@ -1,0 +1,1 @@
+"""Apiary: functions inside the database, workflows that run exactly once, provenance in SQL."""

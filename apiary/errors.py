@@ -1,0 +1,272 @@
+"""Every error that Apiary raises, in one tree.
+
+    ApiaryError
+    ├── UsageError            the caller's mistake; nothing was stored
+    │   ├── BadArgument           an argument is missing, unknown, or of the wrong type (`path`)
+    │   ├── PayloadTooLarge       an encoded value is over the limit
+    │   ├── NotFound              no such function, run, deployment, queue
+    │   ├── PermissionDenied      the caller may not do this
+    │   └── Unauthenticated       no token, or a wrong one
+    ├── ConflictError         it clashes with what is already stored
+    │   └── IdempotencyMismatch   same id, other function or input
+    ├── DeployError           an application cannot be deployed (`file`, `line`)
+    │   └── UnsupportedType       a signature names a type that no value can travel as
+    ├── ExecutionError        something ran and did not succeed
+    │   ├── FunctionError         user code raised (`type`, `code`, `details`)
+    │   ├── BadResult             user code returned what cannot be stored
+    │   ├── TransactionConflict   serialization failures until the budget was spent
+    │   ├── LeaseLost             the executor no longer owns the run
+    │   ├── NonDeterminismError   a replay took another path than the record
+    │   ├── Cancelled             the run was cancelled
+    │   └── DeadlineExceeded      a timeout or deadline passed
+    ├── UnavailableError      try again later with the same id
+    └── ConfigurationError    this installation or its settings are wrong
+
+An error carries data, not only text: ``reason`` is stable and documented, ``hint`` says what to do
+next, ``metadata`` names the objects. ``grpc_code`` and ``exit_code`` are how the same error leaves
+through gRPC and the command line. Every error survives JSON (`to_json`, `from_json`) and pickle.
+
+This module imports only the standard library: it also runs inside the database process.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+__all__ = [
+    "ApiaryError",
+    "ApplicationError",
+    "BadArgument",
+    "BadResult",
+    "Cancelled",
+    "ConfigurationError",
+    "ConflictError",
+    "DeadlineExceeded",
+    "DeployError",
+    "ExecutionError",
+    "FunctionError",
+    "IdempotencyMismatch",
+    "LeaseLost",
+    "NonDeterminismError",
+    "NotFound",
+    "PayloadTooLarge",
+    "PermissionDenied",
+    "TransactionConflict",
+    "Unauthenticated",
+    "UnavailableError",
+    "UnsupportedType",
+    "UsageError",
+]
+
+
+class ApplicationError(Exception):
+    """Base for the errors that an application declares: an expected outcome, not a bug.
+
+    Raise a subclass in a function or step. It rolls the function's effects back, is recorded as
+    the outcome, and reaches callers as FAILED_PRECONDITION with its type, message, ``code`` and
+    details (the instance's attributes). Errors of any other class are reported as UNKNOWN.
+    """
+
+    code: str | None = None
+
+
+class ApiaryError(Exception):
+    """Base of all errors raised by the platform itself."""
+
+    reason: ClassVar[str] = "INTERNAL"
+    grpc_code: ClassVar[str] = "INTERNAL"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str | None = None, **metadata: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.metadata = {key: value for key, value in metadata.items() if value is not None}
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  {self.hint}" if self.hint else self.message
+
+    def __getattr__(self, name: str) -> Any:
+        # Metadata reads as attributes (`error.path`); dunder look-ups by pickle and copy must not
+        # recurse into a half-built instance.
+        if not name.startswith("__") and name in self.__dict__.get("metadata", {}):
+            return self.metadata[name]
+        raise AttributeError(f"{type(self).__name__!r} error has no attribute {name!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ApiaryError.from_json, (self.to_json(),))
+
+    def to_json(self) -> dict[str, Any]:
+        """The error as a JSON object: ``error``, ``message``, and what else is set."""
+        document: dict[str, Any] = {"error": type(self).__name__, "message": self.message}
+        if self.hint:
+            document["hint"] = self.hint
+        if self.metadata:
+            document["metadata"] = self.metadata
+        return document
+
+    @staticmethod
+    def from_json(document: dict[str, Any]) -> ApiaryError:
+        """Rebuild an error from `to_json`; an unknown class becomes a plain ApiaryError."""
+        error_class = _error_classes().get(document["error"], ApiaryError)
+        return error_class(
+            document["message"], hint=document.get("hint"), **document.get("metadata", {})
+        )
+
+
+def _error_classes() -> dict[str, type[ApiaryError]]:
+    found: dict[str, type[ApiaryError]] = {}
+    pending = [ApiaryError]
+    while pending:
+        error_class = pending.pop()
+        found[error_class.__name__] = error_class
+        pending.extend(error_class.__subclasses__())
+    return found
+
+
+class UsageError(ApiaryError):
+    """The request itself is wrong; nothing was stored, and trying again cannot help."""
+
+    reason = "BAD_ARGUMENT"
+    grpc_code = "INVALID_ARGUMENT"
+    exit_code = 2
+
+
+class BadArgument(UsageError):
+    """An argument is missing, unknown, of the wrong type, or cannot be stored; see ``path``."""
+
+
+class PayloadTooLarge(UsageError):
+    """An encoded value is larger than the limit; see ``path``, ``size_bytes``, ``limit_bytes``."""
+
+    reason = "PAYLOAD_TOO_LARGE"
+    grpc_code = "RESOURCE_EXHAUSTED"
+
+
+class NotFound(UsageError):
+    """No object of that name; see ``kind`` and ``name``."""
+
+    reason = "NOT_FOUND"
+    grpc_code = "NOT_FOUND"
+    exit_code = 3
+
+
+class PermissionDenied(UsageError):
+    """The caller is known, and may not do this."""
+
+    reason = "PERMISSION_DENIED"
+    grpc_code = "PERMISSION_DENIED"
+    exit_code = 5
+
+
+class Unauthenticated(UsageError):
+    """No credentials, or wrong ones."""
+
+    reason = "UNAUTHENTICATED"
+    grpc_code = "UNAUTHENTICATED"
+    exit_code = 5
+
+
+class ConflictError(ApiaryError):
+    """The request clashes with what is already stored."""
+
+    reason = "ALREADY_EXISTS"
+    grpc_code = "ALREADY_EXISTS"
+    exit_code = 4
+
+
+class IdempotencyMismatch(ConflictError):
+    """The run id is taken by another function or input; see both digests."""
+
+    reason = "IDEMPOTENCY_MISMATCH"
+
+
+class DeployError(ApiaryError):
+    """An application cannot be deployed; the old version still serves. See ``file``, ``line``."""
+
+    reason = "DEPLOY_REFUSED"
+    grpc_code = "FAILED_PRECONDITION"
+    exit_code = 2
+
+
+class UnsupportedType(DeployError):
+    """A signature names a type that no value can travel as; see ``path``."""
+
+    reason = "UNSUPPORTED_TYPE"
+
+
+class ExecutionError(ApiaryError):
+    """Something ran and did not succeed."""
+
+    reason = "EXECUTION_FAILED"
+    grpc_code = "UNKNOWN"
+
+
+class FunctionError(ExecutionError):
+    """User code raised: ``type``, ``code`` and ``details`` of its exception.
+
+    ``declared`` is true for a subclass of ApplicationError (reported as FAILED_PRECONDITION).
+    """
+
+    reason = "USER_ERROR"
+
+
+class BadResult(ExecutionError):
+    """User code returned a value that cannot be stored; see ``path``."""
+
+    reason = "BAD_RESULT"
+    grpc_code = "FAILED_PRECONDITION"
+
+
+class TransactionConflict(ExecutionError):
+    """Serialization failures or deadlocks until the retry budget was spent; see ``attempts``."""
+
+    reason = "TXN_CONFLICT"
+    grpc_code = "ABORTED"
+    exit_code = 75
+
+
+class LeaseLost(ExecutionError):
+    """The executor's lease on the run has expired: what it did was refused and rolled back."""
+
+    reason = "LEASE_LOST"
+    grpc_code = "ABORTED"
+    exit_code = 75
+
+
+class NonDeterminismError(ExecutionError):
+    """A replayed workflow took another path than its record; see ``recorded`` and ``now``."""
+
+    reason = "NONDETERMINISM"
+    grpc_code = "FAILED_PRECONDITION"
+
+
+class Cancelled(ExecutionError):
+    """The run was cancelled."""
+
+    reason = "CANCELLED"
+    grpc_code = "CANCELLED"
+
+
+class DeadlineExceeded(ExecutionError):
+    """A timeout or a deadline passed; the transaction was rolled back."""
+
+    reason = "DEADLINE_EXCEEDED"
+    grpc_code = "DEADLINE_EXCEEDED"
+    exit_code = 124
+
+
+class UnavailableError(ApiaryError):
+    """The database or the server cannot be reached now; repeat with the same id."""
+
+    reason = "DB_UNAVAILABLE"
+    grpc_code = "UNAVAILABLE"
+    exit_code = 69
+
+
+class ConfigurationError(ApiaryError):
+    """This installation or its settings are wrong."""
+
+    reason = "CONFIGURATION"
+    grpc_code = "FAILED_PRECONDITION"
+    exit_code = 78
