@@ -14,6 +14,9 @@
     ├── ExecutionError        something ran and did not succeed
     │   ├── FunctionError         user code raised (`type`, `code`, `details`)
     │   ├── BadResult             user code returned what cannot be stored
+    │   ├── StatementError        a statement failed (`sqlstate`, `constraint`)
+    │   │   └── IntegrityError        it broke a constraint
+    │   │       └── UniqueViolation       a key exists already
     │   ├── TransactionConflict   serialization failures until the budget was spent
     │   ├── LeaseLost             the executor no longer owns the run
     │   ├── NonDeterminismError   a replay took another path than the record
@@ -46,14 +49,17 @@ __all__ = [
     "ExecutionError",
     "FunctionError",
     "IdempotencyMismatch",
+    "IntegrityError",
     "LeaseLost",
     "NonDeterminismError",
     "NotFound",
     "PayloadTooLarge",
     "PermissionDenied",
+    "StatementError",
     "TransactionConflict",
     "Unauthenticated",
     "UnavailableError",
+    "UniqueViolation",
     "UnsupportedType",
     "UsageError",
 ]
@@ -216,6 +222,37 @@ class BadResult(ExecutionError):
 
     reason = "BAD_RESULT"
     grpc_code = "FAILED_PRECONDITION"
+
+
+class StatementError(ExecutionError):
+    """The database refused a statement: ``sqlstate``, and ``constraint``, ``detail`` if given.
+
+    A function may catch it: the failed statement has no effects, and the transaction goes on.
+    """
+
+    reason = "STATEMENT_FAILED"
+
+    @staticmethod
+    def of(message: str, *, sqlstate: str, **metadata: Any) -> StatementError:
+        """The error of the class that ``sqlstate`` calls for."""
+        error_class: type[StatementError] = StatementError
+        if sqlstate == "23505":
+            error_class = UniqueViolation
+        elif sqlstate.startswith("23"):
+            error_class = IntegrityError
+        return error_class(message, sqlstate=sqlstate, **metadata)
+
+
+class IntegrityError(StatementError):
+    """A statement broke a constraint: NOT NULL, foreign key, CHECK, exclusion."""
+
+    reason = "CONSTRAINT_VIOLATED"
+
+
+class UniqueViolation(IntegrityError):
+    """A statement inserted a key that exists already."""
+
+    reason = "UNIQUE_VIOLATED"
 
 
 class TransactionConflict(ExecutionError):

@@ -1,0 +1,215 @@
+"""What a deploy sends: an application's content, checked and described, as one JSON document.
+
+Building it imports the application's modules (from the text that was read, not from the folder)
+to see signatures and options, and analyses their source to see what each function's SQL touches.
+A bundle's id is a hash of the content that the author wrote, so that the same content is the same
+deployment wherever it is built.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..errors import ApiaryError, DeployError
+from .analysis import Analysis, Module, analyse
+from .application import Application, TableScript
+from .decorators import Function, Registered, Step, Workflow
+from .loader import DeploymentCode, SourceModule
+
+__all__ = ["Bundle", "build_bundle"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """One version of an application, ready to be stored."""
+
+    id: str  # hash of the content
+    application: str
+    provenance: str
+    modules: tuple[SourceModule, ...]
+    scripts: tuple[TableScript, ...]
+    functions: tuple[dict[str, Any], ...]  # rows of apiary.function, without the deployment
+    workflows: tuple[dict[str, Any], ...]  # rows of apiary.workflow, without the deployment
+
+    def to_json(self) -> str:
+        """The bundle as JSON text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Bundle:
+        """Read what `to_json` wrote."""
+        document = json.loads(text)
+        document["modules"] = tuple(SourceModule(**item) for item in document["modules"])
+        document["scripts"] = tuple(TableScript(**item) for item in document["scripts"])
+        document["functions"] = tuple(document["functions"])
+        document["workflows"] = tuple(document["workflows"])
+        return cls(**document)
+
+
+def build_bundle(application: Application) -> Bundle:
+    """Check and describe an application. DeployError names the file and line of a problem."""
+    analysis = analyse(
+        Module(name=module.name, file=module.file, source=module.source)
+        for module in application.modules
+    )
+    if analysis.problems:
+        raise _problems(analysis)
+    deployment = _content_hash(application)
+    code = DeploymentCode(deployment, application.modules)
+    try:
+        registered = _by_name(_load(code))
+        functions = [_function_row(f, analysis, code) for f in registered if isinstance(f, Function)]
+        workflows = [
+            _workflow_row(w, analysis, code) for w in registered if isinstance(w, (Step, Workflow))
+        ]
+    finally:
+        code.unload()
+    return Bundle(
+        id=deployment,
+        application=application.name,
+        provenance=application.provenance,
+        modules=application.modules,
+        scripts=application.scripts,
+        functions=tuple(functions),
+        workflows=tuple(workflows),
+    )
+
+
+def _content_hash(application: Application) -> str:
+    content = {
+        "name": application.name,
+        "provenance": application.provenance,
+        "modules": [asdict(module) for module in application.modules],
+        "scripts": [asdict(script) for script in application.scripts],
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _problems(analysis: Analysis) -> DeployError:
+    first = analysis.problems[0]
+    listed = "\n".join(f"{p.file}:{p.line}: {p.message}" for p in analysis.problems)
+    count = len(analysis.problems)
+    return DeployError(
+        listed if count == 1 else f"{count} problems\n{listed}", file=first.file, line=first.line
+    )
+
+
+def _load(code: DeploymentCode) -> list[Registered]:
+    try:
+        return list(code.registered())
+    except ApiaryError:
+        raise
+    except ImportError as error:
+        raise DeployError(
+            f"the application cannot be imported: {error}",
+            hint=f"install what provides {error.name!r} where you deploy from, or correct the import",
+            module=error.name,
+        ) from error
+    except Exception as error:
+        frame = _innermost_frame(error, {module.file for module in code.modules.values()})
+        raise DeployError(
+            f"{frame[0]}:{frame[1]}: {type(error).__name__}: {error}", file=frame[0], line=frame[1]
+        ) from error
+
+
+def _innermost_frame(error: BaseException, files: set[str]) -> tuple[str, int]:
+    traceback, found = error.__traceback__, ("?", 0)
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename in files:
+            found = (traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return found
+
+
+def _by_name(registered: Iterable[Registered]) -> list[Registered]:
+    found: dict[str, Registered] = {}
+    for item in registered:
+        other = found.setdefault(item.name, item)
+        if other is not item:
+            raise DeployError(
+                f"{item.name} is defined twice: in {other.module} and in {item.module}",
+                hint="functions, steps and workflows of one domain share one set of names",
+            )
+    return [found[name] for name in sorted(found)]
+
+
+def _common(item: Registered, code: DeploymentCode) -> dict[str, Any]:
+    module = code.local_name(item.module)
+    source = code.modules[module]
+    try:
+        signature = item.signature.describe()
+        for parameter, (_, sql_type) in zip(
+            signature["parameters"], item.signature.sql_types(), strict=True
+        ):
+            parameter["sql_type"] = sql_type
+    except DeployError as error:
+        raise DeployError(
+            f"{source.file}:{item.body.__code__.co_firstlineno}: {item.name}: {error.message}",
+            hint=error.hint,
+            file=source.file,
+            line=item.body.__code__.co_firstlineno,
+        ) from error
+    return {
+        "name": item.name,
+        "module": module,
+        "qualname": item.qualname,
+        "file": source.file,
+        "line": item.body.__code__.co_firstlineno,
+        "signature": signature,
+        "doc": item.doc,
+    }
+
+
+def _function_row(
+    function: Function[..., Any], analysis: Analysis, code: DeploymentCode
+) -> dict[str, Any]:
+    found = analysis.functions.get(function.name)
+    if found is None:
+        raise DeployError(
+            f"{function.name} is made in a way that cannot be analysed",
+            hint="decorate a def statement at the top level of its module with @function",
+        )
+    return {
+        **_common(function, code),
+        "isolation": function.isolation,
+        "timeout_ms": None if function.timeout_s is None else round(function.timeout_s * 1000),
+        "partition": function.partition,
+        "read_only": found.read_only,
+        "dynamic": found.dynamic,
+        "reads": sorted(found.reads),
+        "writes": sorted(found.writes),
+        "statements": [
+            {
+                "sql": statement.sql,
+                "kind": statement.kind,
+                "reads": sorted(statement.reads),
+                "writes": sorted(statement.writes),
+                "file": statement.file,
+                "line": statement.line,
+            }
+            for statement in found.statements
+        ],
+    }
+
+
+def _workflow_row(
+    item: Step[..., Any] | Workflow[..., Any], analysis: Analysis, code: DeploymentCode
+) -> dict[str, Any]:
+    options = {k: v for k, v in asdict(item.options).items() if not callable(v)}
+    row = {**_common(item, code), "kind": item.kind, "options": options}
+    found = analysis.workflows.get(item.name) if isinstance(item, Workflow) else None
+    if isinstance(item, Workflow) and found is None:
+        raise DeployError(
+            f"{item.name} is made in a way that cannot be analysed",
+            hint="decorate a def statement at the top level of its module with @workflow",
+        )
+    row["in_database"] = found is not None and found.in_database
+    row["reasons"] = [
+        {"file": file, "line": line, "reason": reason}
+        for file, line, reason in (found.reasons if found else ())
+    ]
+    return row

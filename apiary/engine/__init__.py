@@ -1,0 +1,1 @@
+"""The contract with a database engine (`base`), and one module or more per engine."""

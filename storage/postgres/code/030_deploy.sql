@@ -1,0 +1,75 @@
+-- What deploying needs beyond inserting rows.
+
+-- Create an application on its first deploy: its role, and the entry function that its functions'
+-- bodies run in. The entry function is SECURITY DEFINER and owned by the application's role: that is
+-- what confines a function's SQL to its application's tables. Settings that change how values look
+-- as text are pinned, so that a body reads the same everywhere.
+-- SECURITY DEFINER, owned by the installing superuser: only one may create a PL/Python function.
+CREATE OR REPLACE FUNCTION apiary.create_application(p_name text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    v_role name := 'apiary_app_' || p_name;
+BEGIN
+    IF p_name !~ '^[a-z][a-z0-9_]{0,39}$' THEN
+        RAISE EXCEPTION 'application name % is not usable', quote_literal(p_name) USING ERRCODE = '22023';
+    END IF;
+    IF EXISTS (SELECT FROM apiary.application WHERE name = p_name) THEN
+        RETURN;
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = v_role) THEN
+        EXECUTE format('CREATE ROLE %I NOLOGIN', v_role);
+    END IF;
+    EXECUTE format('GRANT %I TO apiary_deployer', v_role);
+    EXECUTE format($entry$
+        CREATE FUNCTION apiary_app.%1$I() RETURNS void LANGUAGE plpython3u SECURITY DEFINER
+        SET search_path = pg_catalog, pg_temp
+        SET datestyle = 'ISO, YMD' SET intervalstyle = 'iso_8601' SET timezone = 'UTC'
+        AS $python$GD["apiary"].run_pending()$python$
+    $entry$, p_name);
+    EXECUTE format('ALTER FUNCTION apiary_app.%I() OWNER TO %I', p_name, v_role);
+    EXECUTE format('REVOKE ALL ON FUNCTION apiary_app.%I() FROM PUBLIC', p_name);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION apiary_app.%I() TO apiary_owner', p_name);
+    INSERT INTO apiary.application (name, role) VALUES (p_name, v_role);
+END
+$body$;
+
+-- The schema of a domain, owned by the application's role and readable by the reader.
+-- SECURITY DEFINER for the same reason: the deployer need not own the database.
+CREATE OR REPLACE FUNCTION apiary.create_domain(p_application text, p_domain text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    v_role name;
+    v_holder text;
+BEGIN
+    SELECT role INTO STRICT v_role FROM apiary.application WHERE name = p_application;
+    SELECT application INTO v_holder FROM apiary.domain WHERE name = p_domain;
+    IF v_holder = p_application THEN
+        RETURN;
+    ELSIF v_holder IS NOT NULL THEN
+        RAISE EXCEPTION 'schema % belongs to application %', p_domain, v_holder USING ERRCODE = '42P06';
+    ELSIF EXISTS (SELECT FROM pg_namespace WHERE nspname = p_domain) THEN
+        RAISE EXCEPTION 'schema % exists and belongs to no application', p_domain USING ERRCODE = '42P06';
+    END IF;
+    EXECUTE format('CREATE SCHEMA %I AUTHORIZATION %I', p_domain, v_role);
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO apiary_reader', p_domain);
+    EXECUTE format('ALTER DEFAULT PRIVILEGES FOR ROLE %I IN SCHEMA %I GRANT SELECT ON TABLES TO apiary_reader',
+                   v_role, p_domain);
+    INSERT INTO apiary.domain (name, application) VALUES (p_domain, p_application);
+END
+$body$;
+
+-- A function that plain SQL can call: its parameters have SQL types, and the call is recorded like
+-- any other, in the caller's transaction.
+CREATE OR REPLACE FUNCTION apiary.call(p_application text, p_function text, p_input json) RETURNS json
+LANGUAGE plpgsql AS $body$
+DECLARE
+    v_outcome json := apiary.invoke(pg_catalog.gen_random_uuid()::text, 0, p_application, NULL, p_function,
+                                    p_input, session_user::text, NULL, 1, true, NULL);
+BEGIN
+    IF v_outcome ->> 'error' IS NOT NULL THEN
+        RAISE EXCEPTION '%: %', v_outcome #>> '{error,type}', v_outcome #>> '{error,message}'
+            USING ERRCODE = 'AP001', DETAIL = v_outcome ->> 'error';
+    END IF;
+    RETURN v_outcome -> 'output';
+END
+$body$;

@@ -1,0 +1,43 @@
+-- Who may do what. Applied after every change of the functions above.
+
+DO $body$
+DECLARE
+    v_function regprocedure;
+BEGIN
+    -- Functions belong to the platform's owner, but for those that must act as a superuser.
+    FOR v_function IN
+        SELECT p.oid::regprocedure FROM pg_catalog.pg_proc p
+         WHERE p.pronamespace = 'apiary'::regnamespace
+           AND p.proname NOT IN ('create_application', 'create_domain')
+    LOOP
+        EXECUTE format('ALTER ROUTINE %s OWNER TO apiary_owner', v_function);
+    END LOOP;
+    ALTER VIEW provenance.invocation OWNER TO apiary_owner;
+    ALTER VIEW provenance.data_event OWNER TO apiary_owner;
+END
+$body$;
+
+REVOKE ALL ON ALL ROUTINES IN SCHEMA apiary FROM PUBLIC;
+GRANT USAGE ON SCHEMA apiary, provenance TO apiary_runtime, apiary_deployer, apiary_reader;
+GRANT USAGE ON SCHEMA apiary_app TO apiary_deployer;
+-- The capture functions' owner places them here; the deployer's triggers execute them.
+GRANT CREATE ON SCHEMA apiary_app TO apiary_owner;
+
+GRANT SELECT ON ALL TABLES IN SCHEMA apiary, provenance TO apiary_reader, apiary_deployer, apiary_runtime;
+
+GRANT EXECUTE ON FUNCTION
+    apiary.invoke(text, integer, text, text, text, json, text, text, integer, boolean, timestamptz),
+    apiary.recorded(text, integer, text, text, json),
+    apiary.log_attempt(text, integer, integer, text, text, text, text, text, text, json, timestamptz, text)
+TO apiary_runtime;
+
+GRANT EXECUTE ON FUNCTION
+    apiary.create_application(text), apiary.create_domain(text, text), apiary.capture_tables(text),
+    apiary.capture_table(text, text, text[], boolean), apiary.create_capture_function(text, text, text[]),
+    apiary.check_deployment(text, text), apiary.call(text, text, json),
+    apiary.invoke(text, integer, text, text, text, json, text, text, integer, boolean, timestamptz)
+TO apiary_deployer;
+GRANT INSERT, UPDATE, DELETE ON
+    apiary.application, apiary.deployment, apiary.activation, apiary.module, apiary.function,
+    apiary.workflow, apiary.table_script, apiary.captured_table
+TO apiary_deployer;

@@ -1,0 +1,1 @@
+"""The runtime inside a PostgreSQL backend: runs function bodies and records them."""

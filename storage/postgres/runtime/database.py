@@ -1,0 +1,303 @@
+"""`Database` on PL/Python: the handle that a body gets inside the backend.
+
+Parameter types are inferred by the server itself: the first time that a backend sees a statement,
+it is PREPAREd without types, the inferred ones are read back, and a plan is kept for them. So
+``$1`` means the same here as over any other connection.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+import plpy  # type: ignore[import-not-found]
+from apiary.authoring.database import Database, Row, insert_over_arrays
+from apiary.authoring.intervals import parse_interval
+from apiary.authoring.values import codec_for
+from apiary.errors import BadArgument, StatementError
+
+Convert = Callable[[Any], Any]
+
+_any = codec_for(Any)
+_ROWS_PER_READ = 100
+_READS = 1000
+_READS_BYTES = 64 * 1024
+
+# Where SQL state classes mean that the transaction must not commit, whatever the body does:
+# serialization failures and deadlocks, operator intervention, resources, system errors.
+_FATAL_CLASSES = ("40", "53", "57", "58", "XX")
+
+
+class TransactionLost(BaseException):
+    """A statement failed in a way that no body may recover from.
+
+    Not an Exception, so that ``except Exception`` does not swallow it; one that is swallowed all
+    the same is remembered in `PlpyDatabase.lost`.
+    """
+
+
+def is_fatal(sqlstate: str | None) -> bool:
+    """Whether a statement's failure forbids the transaction to commit."""
+    return sqlstate is not None and sqlstate[:2] in _FATAL_CLASSES
+
+
+def _json_parameter(value: Any) -> str | None:
+    return None if value is None else json.dumps(_any.encode(value, "parameter"), allow_nan=False)
+
+
+def _plain_parameter(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, timedelta):
+        return f"{value.days} days {value.seconds} seconds {value.microseconds} microseconds"
+    return value
+
+
+def _array_parameter(element: Convert) -> Convert:
+    def convert(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [convert(item) for item in value]
+        return element(value)
+
+    return convert
+
+
+def _parameter_converter(type_name: str) -> Convert:
+    if type_name.endswith("[]"):
+        return _array_parameter(_parameter_converter(type_name[:-2]))
+    return _json_parameter if type_name in ("json", "jsonb") else _plain_parameter
+
+
+def _json_column(value: str) -> Any:
+    return _any.decode(json.loads(value), "column")
+
+
+# PL/Python itself converts numbers, booleans, text, bytea and arrays; the rest arrives as text.
+_COLUMN_CONVERTERS: dict[int, Convert] = {
+    114: _json_column,  # json
+    3802: _json_column,  # jsonb
+    1082: date.fromisoformat,
+    1083: time.fromisoformat,
+    1266: time.fromisoformat,  # timetz
+    1114: datetime.fromisoformat,  # timestamp
+    1184: datetime.fromisoformat,  # timestamptz
+    1186: parse_interval,
+    2950: UUID,
+}
+_ELEMENT_OF_ARRAY = {
+    199: 114,
+    3807: 3802,
+    1182: 1082,
+    1183: 1083,
+    1270: 1266,
+    1115: 1114,
+    1185: 1184,
+    1187: 1186,
+    2951: 2950,
+}
+
+
+def _array_column(element: Convert) -> Convert:
+    def convert(value: Any) -> Any:
+        if isinstance(value, list):
+            return [convert(item) for item in value]
+        return None if value is None else element(value)
+
+    return convert
+
+
+def _column_converter(type_oid: int) -> Convert | None:
+    if type_oid in _ELEMENT_OF_ARRAY:
+        return _array_column(_COLUMN_CONVERTERS[_ELEMENT_OF_ARRAY[type_oid]])
+    return _COLUMN_CONVERTERS.get(type_oid)
+
+
+class _Statement:
+    """A prepared statement with the conversions of its parameters and columns."""
+
+    def __init__(self, sql: str) -> None:
+        self.sql = sql
+        self.types = _infer_parameter_types(sql)
+        self.plan = plpy.prepare(sql, self.types)
+        self._parameters = [_parameter_converter(type_name) for type_name in self.types]
+        self._columns: list[tuple[str, Convert]] | None = None
+
+    def arguments(self, parameters: Sequence[Any]) -> list[Any]:
+        if len(parameters) != len(self._parameters):
+            raise BadArgument(
+                f"the statement has {len(self._parameters)} parameters, "
+                f"{len(parameters)} were given",
+                statement=self.sql,
+            )
+        return [
+            convert(value) for convert, value in zip(self._parameters, parameters, strict=True)
+        ]
+
+    def rows(self, result: Any) -> list[Row]:
+        if self._columns is None:
+            if result.nrows() == 0 and not hasattr(result, "colnames"):
+                return []
+            names, oids = result.colnames(), result.coltypes()
+            self._columns = [
+                (name, convert)
+                for name, oid in zip(names, oids, strict=True)
+                if (convert := _column_converter(oid)) is not None
+            ]
+        rows = [Row(row) for row in result]
+        for name, convert in self._columns:
+            for row in rows:
+                if row[name] is not None:
+                    row[name] = convert(row[name])
+        return rows
+
+
+def _infer_parameter_types(sql: str) -> list[str]:
+    if "$" not in sql:
+        return []
+    plpy.execute("PREPARE apiary_infer AS " + sql)
+    try:
+        rows = plpy.execute(
+            "SELECT parameter_types::pg_catalog.text[] AS types"
+            " FROM pg_catalog.pg_prepared_statements WHERE name = 'apiary_infer'"
+        )
+        return list(rows[0]["types"])
+    finally:
+        plpy.execute("DEALLOCATE apiary_infer")
+
+
+class PlpyDatabase(Database):
+    """The database as one application's functions see it, in this backend."""
+
+    def __init__(self, relations: Mapping[str, Sequence[str]], capture_reads: bool) -> None:
+        self._relations = relations  # statement -> the tables that it reads, as deploy found them
+        self._statements: dict[str, _Statement] = {}
+        self._capture_reads = capture_reads
+        self.lost: Any = None  # the error that forbids the running transaction to commit
+        self._reads: list[str] = []
+        self._reads_bytes = 0
+        self._reads_dropped = 0
+
+    def begin(self) -> None:
+        """Forget what the previous invocation left."""
+        self.lost = None
+        self._reads.clear()
+        self._reads_bytes = 0
+        self._reads_dropped = 0
+
+    def reads(self) -> str | None:
+        """What the invocation has read, as a JSON array, or None.
+
+        Bounded in rows per read, reads, and bytes; ``row_count`` tells what was cut from a read,
+        and a last entry how many reads were dropped.
+        """
+        if self._reads_dropped:
+            self._reads.append(
+                _readable_json(
+                    {"relations": [], "rows": [], "row_count": 0, "dropped": self._reads_dropped}
+                )
+            )
+            self._reads_dropped = 0
+        return f"[{','.join(self._reads)}]" if self._reads else None
+
+    def prepare(self, sql: str) -> _Statement:
+        """The statement's plan, made on first use."""
+        statement = self._statements.get(sql)
+        if statement is None:
+            try:
+                statement = self._statements[sql] = _Statement(sql)
+            except plpy.SPIError as error:
+                raise self._translate(error, sql) from None
+        return statement
+
+    def execute(self, sql: str, *parameters: Any) -> int:
+        return int(self._run(sql, parameters)[1].nrows())
+
+    def query(self, sql: str, *parameters: Any) -> list[Row]:
+        statement, result = self._run(sql, parameters)
+        rows = statement.rows(result)
+        if self._capture_reads:
+            self._note_read(statement, parameters, rows)
+        return rows
+
+    def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
+        types = self.prepare(sql).types
+        columns: list[list[Any]] = [[] for _ in types]
+        for row in rows:
+            if len(row) != len(types):
+                raise BadArgument(
+                    f"a row has {len(row)} values, the statement {len(types)} parameters",
+                    statement=sql,
+                )
+            for column, value in zip(columns, row, strict=True):
+                column.append(value)
+        if not columns or not columns[0]:
+            return 0
+        return self.execute(insert_over_arrays(sql, types), *columns)
+
+    def _run(self, sql: str, parameters: Sequence[Any]) -> tuple[_Statement, Any]:
+        statement = self._statements.get(sql) or self.prepare(sql)
+        try:
+            return statement, plpy.execute(statement.plan, statement.arguments(parameters))
+        except plpy.SPIError as error:
+            raise self._translate(error, sql) from None
+
+    def _translate(self, error: Any, sql: str) -> BaseException:
+        if is_fatal(error.sqlstate):
+            self.lost = error
+            return TransactionLost(str(error))
+        return StatementError.of(
+            str(error),
+            sqlstate=error.sqlstate,
+            statement=sql,
+            constraint=getattr(error, "constraint_name", None),
+            detail=getattr(error, "detail", None),
+        )
+
+    def _note_read(self, statement: _Statement, parameters: Sequence[Any], rows: list[Row]) -> None:
+        if len(self._reads) >= _READS or self._reads_bytes >= _READS_BYTES:
+            self._reads_dropped += 1
+            return
+        read = {
+            "statement": statement.sql,
+            "parameters": parameters,
+            "relations": self._relations.get(statement.sql, ()),
+            "row_count": len(rows),
+            "rows": rows[:_ROWS_PER_READ],
+        }
+        noted = _readable_json(read)
+        if len(noted) > _READS_BYTES:
+            noted = _readable_json({**read, "rows": [], "parameters": []})
+        self._reads_bytes += len(noted)
+        self._reads.append(noted)
+
+
+def _readable_json(document: Any) -> str:
+    """A document of the log of reads: its values as text where JSON has no form for them."""
+    try:
+        return json.dumps(document, default=_readable, allow_nan=False)
+    except ValueError:  # NaN or an infinity is among the values
+        return json.dumps(_finite(document), default=_readable, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _readable(value: Any) -> Any:
+    """A value in the log of reads: readable, as `to_jsonb` would write it."""
+    if isinstance(value, (bytes, bytearray)):
+        return "\\x" + bytes(value).hex()
+    if isinstance(value, Enum):
+        return value.value
+    return str(value)

@@ -1,0 +1,150 @@
+"""The code of an application in this backend: loaded from its tables once per version."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import Any
+
+import plpy  # type: ignore[import-not-found]
+from apiary.authoring.decorators import Function
+from apiary.authoring.loader import DeploymentCode, SourceModule
+from apiary.errors import NotFound
+from apiary_runtime.database import PlpyDatabase
+
+_KEEP = 4  # versions of one application that a backend keeps loaded
+
+
+class CatalogueFunction:
+    """A function of one deployment: its catalogue row, its code and its database handle."""
+
+    def __init__(self, code: LoadedDeployment, row: Any) -> None:
+        self.code = code
+        self.name: str = row["name"]
+        self.isolation: str = row["isolation"]
+        self.read_only: bool = row["read_only"]
+        self.module: str = row["module"]
+        self.qualname: str = row["qualname"]
+
+    @cached_property
+    def function(self) -> Function[..., Any]:
+        found = self.code.source.find(self.module, self.qualname)
+        if not isinstance(found, Function):
+            raise NotFound(f"{self.name} is a {found.kind}, not a function", name=self.name)
+        return found
+
+
+class LoadedDeployment:
+    """One deployment's modules and functions."""
+
+    def __init__(self, application: Application, deployment: str) -> None:
+        self.application = application
+        self.id = deployment
+        modules = application.backend.rows(
+            "SELECT name, file, source, is_package FROM apiary.module WHERE deployment = $1", deployment
+        )
+        functions = application.backend.rows(
+            "SELECT name, module, qualname, isolation, read_only, statements::text AS statements"
+            " FROM apiary.function WHERE deployment = $1",
+            deployment,
+        )
+        if not modules:
+            raise NotFound(
+                f"deployment {deployment} of {application.name} is not in the database",
+                kind="deployment",
+                name=deployment,
+            )
+        self.source = DeploymentCode(deployment, (SourceModule(**row) for row in modules))
+        self.functions = {row["name"]: CatalogueFunction(self, row) for row in functions}
+        self.statements: list[dict[str, Any]] = [
+            statement for row in functions for statement in json.loads(row["statements"])
+        ]
+        relations = {
+            statement["sql"]: statement["reads"]
+            for statement in self.statements
+            if statement["reads"]
+        }
+        # Deferred constraints are checked before the outcome is recorded, not at commit.
+        self.deferrable = bool(
+            application.backend.rows(
+                "SELECT 1 FROM pg_catalog.pg_constraint c"
+                " JOIN pg_catalog.pg_namespace n ON n.oid = c.connamespace"
+                " JOIN apiary.domain d ON d.name = n.nspname"
+                " WHERE c.condeferrable AND d.application = $1 LIMIT 1",
+                application.name,
+            )
+        )
+        self.db = PlpyDatabase(relations, capture_reads=application.provenance == "full")
+
+    def function(self, name: str) -> CatalogueFunction:
+        """The function called ``name``; NotFound with the nearest name."""
+        try:
+            return self.functions[name]
+        except KeyError:
+            raise not_found("function", name, self.functions) from None
+
+
+class Application:
+    """An application's row, and its versions in this backend."""
+
+    def __init__(self, backend: Backend, name: str) -> None:
+        self.backend = backend
+        self.name = name
+        self.provenance = "full"
+        self.enter: Any = None  # plan that runs the pending body with the application's role
+        self._loaded: dict[str, LoadedDeployment] = {}
+
+    def deployment(self, deployment: str) -> LoadedDeployment:
+        """The deployment, loaded at most once per backend."""
+        loaded = self._loaded.get(deployment)
+        if loaded is None:
+            loaded = LoadedDeployment(self, deployment)
+            while len(self._loaded) >= _KEEP:
+                self._loaded.pop(next(iter(self._loaded))).source.unload()
+            self._loaded[deployment] = loaded
+        return loaded
+
+
+class Backend:
+    """Everything that this backend has loaded: applications and the platform's own plans."""
+
+    def __init__(self) -> None:
+        self._plans: dict[str, Any] = {}
+        self._applications: dict[str, Application] = {}
+
+    def rows(self, sql: str, *parameters: str | None) -> list[dict[str, Any]]:
+        """Rows of one of the platform's own statements; its parameters are text."""
+        return list(plpy.execute(self.plan(sql, ["text"] * len(parameters)), list(parameters)))
+
+    def plan(self, sql: str, types: list[str]) -> Any:
+        """A plan, prepared once per backend."""
+        plan = self._plans.get(sql)
+        if plan is None:
+            plan = self._plans[sql] = plpy.prepare(sql, types)
+        return plan
+
+    def application(self, name: str) -> tuple[Application, str]:
+        """The application and its current deployment, as this transaction sees them."""
+        rows = self.rows("SELECT current, provenance FROM apiary.application WHERE name = $1", name)
+        if not rows or rows[0]["current"] is None:
+            raise NotFound(
+                f"application {name!r} has no deployment in this database",
+                hint="apiary deploy PATH puts one there",
+                kind="application",
+                name=name,
+            )
+        application = self._applications.get(name)
+        if application is None or application.provenance != rows[0]["provenance"]:
+            application = self._applications[name] = Application(self, name)
+            application.provenance = rows[0]["provenance"]
+            application.enter = plpy.prepare(f"SELECT apiary_app.{plpy.quote_ident(name)}()")
+        return application, rows[0]["current"]
+
+
+def not_found(kind: str, name: str, known: Any) -> NotFound:
+    """NotFound for ``name``, with the nearest known name as its hint."""
+    from difflib import get_close_matches  # noqa: PLC0415  (only on this path)
+
+    near = get_close_matches(name, list(known), n=1)
+    hint = f"did you mean {near[0]}?" if near else f"apiary {kind} list shows what there is"
+    return NotFound(f"no {kind} {name!r}", hint=hint, kind=kind, name=name)
