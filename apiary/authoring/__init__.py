@@ -1,0 +1,1 @@
+"""Authoring: signatures, values and failures of the functions that users write."""
