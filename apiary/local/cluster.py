@@ -12,14 +12,8 @@ from __future__ import annotations
 
 import atexit
 import fcntl
-import logging
 import os
-import re
-import secrets
 import shutil
-import signal
-import socket
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,52 +24,32 @@ from urllib.parse import quote
 import psycopg
 from psycopg import sql
 
-from apiary.errors import (
-    BadArgument,
-    ConfigurationError,
-    ConflictError,
-    NotFound,
-    UnavailableError,
-)
+from apiary.errors import BadArgument, ConflictError, NotFound
 from apiary.local.account import Account, server_account
 from apiary.local.binaries import Installation, find_installation
-from apiary.local.initialise import ADMIN_USER, check_authentication, check_version, initialise
+from apiary.local.initialise import (
+    ADMIN_USER,
+    check_authentication,
+    check_version,
+    open_data,
+)
 from apiary.local.layout import (
     Layout,
-    choose_place,
     prepare_directory,
     prepare_socket_directory,
     read_record,
-    write_record,
+    remove,
 )
-from apiary.local.postmaster import Postmaster, command_line
-from apiary.local.takeover import end_orphan, last_port, record_owner
+from apiary.local.logfile import ServerLog
+from apiary.local.postmaster import Postmaster
+from apiary.local.settings import checked, effective, is_durable
+from apiary.local.starting import Launch, launch
+from apiary.local.takeover import end_orphan, last_port
 
 StopMode = Literal["fast", "immediate"]
 
-DEFAULT_SETTINGS: Mapping[str, str] = {
-    "shared_buffers": "256MB",
-    "max_connections": "100",
-    "autovacuum": "on",
-    "timezone": "UTC",
-    "log_timezone": "UTC",
-    "log_destination": "stderr",
-    "logging_collector": "off",
-    "log_line_prefix": "%m [%p] %q%u@%d ",
-}
-_OWN_SETTINGS = frozenset({"listen_addresses", "port", "unix_socket_directories", "lc_messages"})
-_SETTING_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
-
-_PORT_ATTEMPTS = 5
-_PORT_TAKEN = "could not create any TCP/IP sockets"
-_MEMORY_IN_USE = "pre-existing shared memory block"
-_POLL_INTERVAL_S = 0.02
 _STOP_TIMEOUT_S = 30.0
 _KILL_TIMEOUT_S = 10.0
-_LOG_LIMIT_BYTES = 16 * 1024 * 1024
-_LOG_TAIL_BYTES = 256 * 1024
-
-_log = logging.getLogger(__name__)
 
 
 class PrivateCluster:
@@ -97,7 +71,7 @@ class PrivateCluster:
         start_timeout_s: float = 60.0,
     ) -> None:
         self.directory = Path(directory).resolve()
-        self._settings = _checked(settings or {})
+        self._settings = checked(settings or {})
         self._installation = installation
         self._wanted_port = port
         self._start_timeout_s = start_timeout_s
@@ -119,19 +93,35 @@ class PrivateCluster:
         when it does not answer in ``start_timeout_s``.
         """
         installation = self.installation
-        self._account = server_account()
-        prepare_directory(self.directory, self._account)
+        account = self._account = server_account()
+        prepare_directory(self.directory, account)
         with _exclusive(self.directory):
-            layout = self._open(installation, self._account)
+            layout, password = open_data(
+                self.directory, installation, account, sync=is_durable(self._settings)
+            )
+            self._layout, self._password = layout, password
             end_orphan(layout)
             check_version(layout, installation)
             check_authentication(layout.data)
-            _rotate(layout.log)
+            ServerLog(layout.log).rotate()
             self._release_socket()
-            self._socket, self._socket_is_temporary = prepare_socket_directory(
-                layout, self._account
+            self._socket, self._socket_is_temporary = prepare_socket_directory(layout, account)
+            request = Launch(
+                layout=layout,
+                installation=installation,
+                account=account,
+                socket_directory=self._socket,
+                password=password,
+                settings=effective(installation, self._settings),
+                wanted_port=self._wanted_port,
+                last_port=self._port or last_port(layout),
+                timeout_s=self._start_timeout_s,
             )
-            self._launch(layout, installation, self._account)
+            try:
+                self._postmaster, self._port = launch(request)
+            except BaseException:
+                self._release_socket()
+                raise
         atexit.register(self._stop_at_exit, os.getpid())
 
     def stop(self, mode: StopMode = "fast") -> None:
@@ -141,12 +131,11 @@ class PrivateCluster:
         """
         if mode not in ("fast", "immediate"):
             raise BadArgument(f"stop mode {mode!r} is neither 'fast' nor 'immediate'", path="mode")
-        ladder = [(signal.SIGINT, _STOP_TIMEOUT_S)] if mode == "fast" else []
-        self._end([*ladder, (signal.SIGQUIT, _KILL_TIMEOUT_S), (signal.SIGKILL, _KILL_TIMEOUT_S)])
+        self._end(fast_s=_STOP_TIMEOUT_S if mode == "fast" else None, immediate_s=_KILL_TIMEOUT_S)
 
     def kill(self) -> None:
         """SIGKILL the postmaster, as the out-of-memory killer would; its backends follow."""
-        self._end([(signal.SIGKILL, _KILL_TIMEOUT_S)])
+        self._end(fast_s=None, immediate_s=None)
 
     def restart(self, mode: StopMode = "fast") -> None:
         """Stop and start, on the same port if it is still free."""
@@ -154,14 +143,19 @@ class PrivateCluster:
         self.start()
 
     def destroy(self) -> None:
-        """Stop the server and remove the cluster, wherever its parts are."""
+        """Stop the server and remove the cluster, wherever its parts are.
+
+        Raises ConflictError when another living process runs a server on it.
+        """
         self.stop("immediate")
-        record = read_record(self.directory / "credentials.json") or {}
-        place = Path(record.get("place", self.directory))
-        if place != self.directory and place.exists():
-            shutil.rmtree(place)
-        if self.directory.exists():
-            shutil.rmtree(self.directory)
+        if not self.directory.exists():
+            return
+        with _exclusive(self.directory):
+            record = read_record(self.directory / "credentials.json") or {}
+            place = Path(record.get("place", self.directory))
+            layout = Layout(directory=self.directory, place=place)
+            end_orphan(layout)
+            remove(layout)
         self._layout = self._password = None
 
     def __enter__(self) -> Self:
@@ -240,7 +234,7 @@ class PrivateCluster:
 
     def log_tail(self, n: int = 20) -> str:
         """The last ``n`` lines of the server's log."""
-        return _last_lines(self.directory / "postgres.log", n)
+        return ServerLog(self.directory / "postgres.log").tail(n)
 
     def describe(self) -> dict[str, str | int | bool | None]:
         """Where everything is and what runs, for showing; holds no secret."""
@@ -311,157 +305,10 @@ class PrivateCluster:
             f"the private PostgreSQL in {self.directory} {what}", hint="Call start() first."
         )
 
-    def _open(self, installation: Installation, account: Account) -> Layout:
-        """The layout of the cluster, with its data made if there is none yet."""
-        record = read_record(self.directory / "credentials.json")
-        place = choose_place(self.directory, account) if record is None else Path(record["place"])
-        layout = Layout(directory=self.directory, place=place)
-        if not layout.data.exists():
-            if record is not None and not layout.new_data.exists():
-                raise ConfigurationError(
-                    f"the data of {self.directory} was in {layout.data}, which is gone",
-                    hint=f"Restore it, or remove {self.directory} to begin with an empty database.",
-                )
-            record = self._make(layout, installation, account)
-        if record is None:
-            raise ConfigurationError(
-                f"{layout.data} exists, but {layout.credentials} does not",
-                hint="Restore the file, or remove the directory to begin with an empty database.",
-            )
-        self._layout, self._password = layout, str(record["password"])
-        return layout
-
-    def _make(
-        self, layout: Layout, installation: Installation, account: Account
-    ) -> dict[str, object]:
-        password = secrets.token_urlsafe(24)
-        sync = self._settings.get("fsync", "on") not in {"off", "false", "no", "0"}
-        try:
-            initialise(layout, installation, account, password, sync=sync)
-        except BaseException:
-            if layout.place != layout.directory:
-                shutil.rmtree(layout.place)
-            raise
-        record: dict[str, object] = {
-            "user": ADMIN_USER,
-            "password": password,
-            "place": str(layout.place),
-        }
-        write_record(layout.credentials, record)
-        layout.new_data.rename(layout.data)
-        return record
-
-    def _launch(self, layout: Layout, installation: Installation, account: Account) -> None:
-        deadline = time.monotonic() + self._start_timeout_s
-        for port in self._ports(layout):
-            said = self._try_port(layout, installation, account, port, deadline)
-            if said is None:
-                return
-            if self._wanted_port is not None:
-                raise ConfigurationError(
-                    f"port {port} on 127.0.0.1 is in use by another program",
-                    hint="Choose another port, or none to have a free one chosen.",
-                    port=port,
-                )
-        raise UnavailableError(
-            f"{_PORT_ATTEMPTS} ports that had been free were taken before PostgreSQL got them:\n"
-            f"{self.log_tail()}"
-        )
-
-    def _ports(self, layout: Layout) -> Iterator[int]:
-        if self._wanted_port is not None:
-            yield self._wanted_port
+    def _end(self, *, fast_s: float | None, immediate_s: float | None) -> None:
+        if self._postmaster is None:
             return
-        last = self._port or last_port(layout)
-        if last is not None:
-            yield last
-        for _ in range(_PORT_ATTEMPTS):
-            yield free_port()
-
-    def _try_port(
-        self,
-        layout: Layout,
-        installation: Installation,
-        account: Account,
-        port: int,
-        deadline: float,
-    ) -> str | None:
-        """Start on one port. None when the server answers; what it said when the port is taken."""
-        if self._socket is None:  # pragma: no cover - start() has prepared it
-            raise self._not_started("has no socket yet")
-        command = command_line(
-            postgres=installation.bin_dir / "postgres",
-            data=layout.data,
-            port=port,
-            socket=self._socket,
-            settings={**DEFAULT_SETTINGS, **_preloads(installation), **self._settings},
-        )
-        while True:
-            offset = layout.log.stat().st_size if layout.log.exists() else 0
-            self._postmaster = Postmaster(
-                command, account=account, cwd=layout.place, log=layout.log
-            )
-            self._port = port
-            try:
-                record_owner(layout, postmaster_pid=self._postmaster.pid, port=port)
-                if self._wait_ready(self._postmaster, deadline):
-                    return None
-            except BaseException:
-                self.stop("immediate")
-                raise
-            said = _said_since(layout.log, offset)
-            if _PORT_TAKEN in said:
-                return said
-            # Backends of a killed postmaster hold its memory until they notice; then it is free.
-            if _MEMORY_IN_USE not in said or time.monotonic() >= deadline:
-                raise self._died(self._postmaster, said)
-
-    def _wait_ready(self, postmaster: Postmaster, deadline: float) -> bool:
-        """True when it answers a query, False when it has ended."""
-        while not postmaster.wait(_POLL_INTERVAL_S):
-            try:
-                with psycopg.connect(self.url(), connect_timeout=5) as connection:
-                    connection.execute("SELECT 1")
-                return True
-            except psycopg.OperationalError as error:
-                if "password authentication failed" in str(error):
-                    raise ConfigurationError(
-                        f"the password in {self.directory / 'credentials.json'} is not that of "
-                        f"role {ADMIN_USER!r}",
-                        hint="Put the right one into the file.",
-                    ) from error
-                if time.monotonic() >= deadline:
-                    raise UnavailableError(
-                        f"PostgreSQL does not answer after {self._start_timeout_s:g} s: {error}\n"
-                        f"{self.log_tail()}",
-                        hint="It may be recovering from a crash: allow a longer start_timeout_s.",
-                    ) from error
-        return False
-
-    def _died(self, postmaster: Postmaster, said: str) -> ConfigurationError:
-        last = "\n".join(said.splitlines()[-20:])
-        return ConfigurationError(
-            f"PostgreSQL ended while starting (exit {postmaster.exit_code}):\n{last}",
-            hint=f"The whole log is in {self.directory / 'postgres.log'}.",
-            exit_code=postmaster.exit_code,
-        )
-
-    def _end(self, ladder: list[tuple[signal.Signals, float]]) -> None:
-        postmaster = self._postmaster
-        if postmaster is None:
-            return
-        for number, timeout_s in ladder:
-            postmaster.signal(number)
-            if postmaster.wait(timeout_s):
-                break
-            _log.warning(
-                "PostgreSQL (pid %d) did not end within %g s of %s",
-                *(postmaster.pid, timeout_s, number.name),
-            )
-        else:
-            raise UnavailableError(
-                f"PostgreSQL (pid {postmaster.pid}) does not end", pid=postmaster.pid
-            )
+        self._postmaster.end(fast_s=fast_s, immediate_s=immediate_s)
         self._postmaster = None
         self._release_socket()
         atexit.unregister(self._stop_at_exit)
@@ -476,13 +323,6 @@ class PrivateCluster:
             self.stop()
 
 
-def free_port() -> int:
-    """A TCP port on 127.0.0.1 that is free at this moment."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
 def _exclusive(directory: Path) -> Iterator[None]:
     """Only one process at a time makes or starts the cluster; released by any kind of death."""
@@ -495,40 +335,3 @@ def _exclusive(directory: Path) -> Iterator[None]:
                 hint="Use that one, or choose another directory.",
             ) from error
         yield
-
-
-def _checked(settings: Mapping[str, str]) -> dict[str, str]:
-    for name in settings:
-        if not _SETTING_NAME.fullmatch(name):
-            raise BadArgument(f"{name!r} is not a server setting's name", path="settings")
-        if name.lower() in _OWN_SETTINGS:
-            raise BadArgument(
-                f"the setting {name!r} is the cluster's own",
-                hint="Use the port argument for a port." if name.lower() == "port" else None,
-                path="settings",
-            )
-    return {name.lower(): str(value) for name, value in settings.items()}
-
-
-def _preloads(installation: Installation) -> dict[str, str]:
-    if installation.has_library("pg_stat_statements"):
-        return {"shared_preload_libraries": "pg_stat_statements"}
-    return {}
-
-
-def _rotate(log: Path) -> None:
-    if log.exists() and log.stat().st_size > _LOG_LIMIT_BYTES:
-        log.replace(log.with_name("postgres.log.1"))
-
-
-def _said_since(log: Path, offset: int) -> str:
-    with log.open("rb") as file:
-        file.seek(offset)
-        return file.read(_LOG_TAIL_BYTES).decode("utf-8", errors="replace")
-
-
-def _last_lines(log: Path, n: int) -> str:
-    if not log.exists():
-        return ""
-    offset = max(0, log.stat().st_size - _LOG_TAIL_BYTES)
-    return "\n".join(_said_since(log, offset).splitlines()[-n:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import subprocess
 import sys
@@ -11,10 +12,68 @@ from pathlib import Path
 from apiary.errors import ConfigurationError
 from apiary.local.account import Account
 from apiary.local.binaries import Installation
-from apiary.local.layout import Layout
+from apiary.local.layout import Layout, choose_place, read_record, write_record
 
 ADMIN_USER = "postgres"
 _UNSAFE_METHODS = frozenset({"trust", "password"})
+
+
+def open_data(
+    directory: Path, installation: Installation, account: Account, *, sync: bool
+) -> tuple[Layout, str]:
+    """The layout of the cluster in ``directory`` and its admin password, with the data made if
+    there is none yet.
+
+    Raises ConfigurationError when the data and its credentials are not both there, or the data
+    belongs to another account.
+    """
+    credentials = Layout(directory=directory, place=directory).credentials
+    record = read_record(credentials)
+    place = choose_place(directory, account) if record is None else Path(record["place"])
+    layout = Layout(directory=directory, place=place)
+    if layout.data.exists() and record is None:
+        raise ConfigurationError(
+            f"{layout.data} exists, but {credentials} does not",
+            hint="Restore the file, or remove the directory to begin with an empty database.",
+        )
+    if not layout.data.exists():
+        # With new data beside it, initdb had finished and only the last renaming is missing.
+        if record is not None and not layout.new_data.exists():
+            raise ConfigurationError(
+                f"the data of {directory} was in {layout.data}, which is gone",
+                hint=f"Restore it, or remove {directory} to begin with an empty database.",
+            )
+        record = _make(layout, installation, account, sync=sync)
+    if record is None:  # pragma: no cover - excluded above
+        raise RuntimeError("data without credentials")
+    _check_owner(layout, account)
+    return layout, str(record["password"])
+
+
+def _make(
+    layout: Layout, installation: Installation, account: Account, *, sync: bool
+) -> dict[str, str]:
+    password = secrets.token_urlsafe(24)
+    try:
+        initialise(layout, installation, account, password, sync=sync)
+    except BaseException:
+        if layout.place != layout.directory:
+            shutil.rmtree(layout.place)
+        raise
+    record = {"user": ADMIN_USER, "password": password, "place": str(layout.place)}
+    write_record(layout.credentials, record)
+    layout.new_data.rename(layout.data)
+    return record
+
+
+def _check_owner(layout: Layout, account: Account) -> None:
+    owner = layout.data.stat().st_uid
+    if owner != account.uid:
+        raise ConfigurationError(
+            f"the data in {layout.data} belongs to uid {owner}, but PostgreSQL would run as "
+            f"{account.name!r} (uid {account.uid})",
+            hint="Run as the user who made it, or choose another directory.",
+        )
 
 
 def initialise(

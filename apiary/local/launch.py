@@ -4,8 +4,8 @@ Run as a file by `apiary.local.postmaster`, never imported: it works before the 
 dropped, so it must not load anything but the standard library. A program of its own rather than a
 ``preexec_fn``, because code between fork and exec may deadlock in a process that has threads.
 
-Arguments: the expected parent's pid, then ``uid:gid:group,group...`` or ``-`` (stay as is), then the
-program and its arguments.
+Arguments: the expected parent's pid, then ``uid:gid:group,group...`` or ``-`` (stay as is), then
+the program and its arguments.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -80,6 +81,12 @@ def prepare_directory(directory: Path, account: Account) -> None:
         raise ConfigurationError(
             f"{directory} is not a directory", hint="Name a directory for the private PostgreSQL."
         )
+    elif not os.access(directory, os.W_OK | os.X_OK):
+        raise ConfigurationError(
+            f"{directory} belongs to another user (uid {directory.stat().st_uid}) and cannot be "
+            f"written by {account.name!r}",
+            hint="Run as that user, or choose another directory.",
+        )
     elif account.switch and not any(directory.iterdir()):
         directory.chmod(directory.stat().st_mode & 0o777 | 0o011)
 
@@ -130,6 +137,20 @@ def prepare_socket_directory(layout: Layout, account: Account) -> tuple[Path, bo
         f"is over {SOCKET_PATH_LIMIT_BYTES} bytes, and so is {tempfile.gettempdir()}",
         hint="Set TMPDIR to a short path.",
     )
+
+
+def remove(layout: Layout) -> None:
+    """Remove all parts of a cluster, and its directories if nothing else is in them."""
+    for directory in (layout.data, layout.new_data, layout.socket):
+        if directory.exists():
+            shutil.rmtree(directory)
+    for file in (layout.log, layout.log.with_name(f"{layout.log.name}.1"), layout.state):
+        file.unlink(missing_ok=True)
+    for file in (layout.credentials, layout.lock):
+        file.unlink(missing_ok=True)
+    for directory in {layout.place, layout.directory}:
+        if directory.exists() and not any(directory.iterdir()):
+            directory.rmdir()
 
 
 def _short_enough(directory: Path) -> bool:

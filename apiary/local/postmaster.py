@@ -8,6 +8,7 @@ and then waits for its end.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -17,9 +18,14 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
-from apiary.errors import ConfigurationError
+from apiary.errors import ConfigurationError, UnavailableError
 from apiary.local.account import Account
 from apiary.local.initialise import server_environment
+from apiary.local.logfile import ServerLog
+
+_KILL_TIMEOUT_S = 10.0
+
+_log = logging.getLogger(__name__)
 
 _LAUNCH = Path(__file__).with_name("launch.py")
 
@@ -27,7 +33,9 @@ _LAUNCH = Path(__file__).with_name("launch.py")
 class Postmaster:
     """A started postmaster. ``log`` receives what it and its children say."""
 
-    def __init__(self, command: Sequence[str], *, account: Account, cwd: Path, log: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], *, account: Account, cwd: Path, log: ServerLog
+    ) -> None:
         self._command = [
             *(sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid()), account.identity),
             *command,
@@ -47,7 +55,7 @@ class Postmaster:
 
     def _keep(self) -> None:
         try:
-            with self._log.open("ab") as log:
+            with self._log.open() as log:
                 process = subprocess.Popen(
                     self._command,
                     cwd=self._cwd,
@@ -86,6 +94,30 @@ class Postmaster:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal; nothing happens when it has ended."""
         self._child.send_signal(number)
+
+    def end(self, *, fast_s: float | None, immediate_s: float | None) -> None:
+        """End it: by a fast shutdown, then an immediate one, then SIGKILL, each given its time;
+        None leaves that try out. A next try is told in the log.
+
+        Raises UnavailableError when the operating system does not end it.
+        """
+        tries = [
+            (signal.SIGINT, fast_s),
+            (signal.SIGQUIT, immediate_s),
+            (signal.SIGKILL, _KILL_TIMEOUT_S),
+        ]
+        for number, timeout_s in tries:
+            if timeout_s is None:
+                continue
+            self.signal(number)
+            if self.wait(timeout_s):
+                return
+            _log.warning(
+                "PostgreSQL (pid %d) has not ended %g s after %s", self.pid, timeout_s, number.name
+            )
+        raise UnavailableError(
+            f"PostgreSQL (pid {self.pid}) does not end, not even by SIGKILL", pid=self.pid
+        )
 
     @property
     def _child(self) -> subprocess.Popen[bytes]:
