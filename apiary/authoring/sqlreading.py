@@ -271,10 +271,9 @@ def _read_tree(tree: exp.Expr, ready: ParameterText, default_schema: str) -> Sql
 
 
 def _is_target(table: exp.Table) -> bool:
-    parent: exp.Expr | None = table.parent
-    child: exp.Expr = table
-    if isinstance(parent, exp.Schema):
-        parent, child = parent.parent, parent
+    schema = table.parent if isinstance(table.parent, exp.Schema) else None
+    child = schema or table
+    parent = child.parent
     if isinstance(parent, exp.TruncateTable):
         return True
     return isinstance(parent, exp.Insert | exp.Update | exp.Delete | exp.Merge) and (
