@@ -29,10 +29,13 @@ def encode_exception(exc: BaseException) -> dict[str, Any]:
     ``type`` and ``module`` of its class, ``message``, ``code`` (its attribute, if a text),
     ``details`` (its attributes, self-described), ``args`` (its constructor arguments; null if they
     cannot be stored), ``declared`` (an `errors.ApplicationError`), ``stack`` (at most 8 KiB, its
-    end), and ``notes`` (what had to be left out).
+    end), and ``notes`` (what had to be left out). An error of the platform itself has its
+    ``metadata`` as details, and ``platform``: all of it, as `errors.ApiaryError.to_json` gives it.
     """
     notes: list[str] = []
     kind = type(exc)
+    if isinstance(exc, errors.ApiaryError):
+        return {**_platform_error(exc, notes), "stack": _stack(exc, notes), "notes": notes}
     return {
         "type": printable(kind.__name__),
         "module": printable(str(kind.__module__)),
@@ -43,6 +46,28 @@ def encode_exception(exc: BaseException) -> dict[str, Any]:
         "declared": isinstance(exc, errors.ApplicationError),
         "stack": _stack(exc, notes),
         "notes": notes,
+    }
+
+
+def _platform_error(exc: errors.ApiaryError, notes: list[str]) -> dict[str, Any]:
+    metadata = {}
+    for name, value in exc.metadata.items():
+        try:
+            metadata[name] = _ANY.encode(value, f"details.{name}")
+        except ValueProblem as problem:
+            notes.append(printable(f"dropped {problem}"))
+    message = printable(exc.message)
+    platform: dict[str, Any] = {"error": type(exc).__name__, "message": message}
+    if exc.hint:
+        platform["hint"] = printable(exc.hint)
+    return {
+        "type": type(exc).__name__,
+        "module": type(exc).__module__,
+        "message": message,
+        "code": exc.reason,
+        "details": metadata,
+        "declared": False,
+        "platform": {**platform, "metadata": metadata},
     }
 
 
@@ -117,10 +142,12 @@ def rebuild_exception(
 ) -> BaseException:
     """The exception of a record.
 
-    ``find_class(module, type)`` gives its class, or None where that is not to be had. An Exception
+    An error of the platform is that error again. Else ``find_class(module, type)`` gives its class, or None where that is not to be had. An Exception
     subclass is instantiated without its constructor, with ``args`` and attributes restored; for
     anything else the result is an `errors.FunctionError` with type, code, details and declared.
     """
+    if "platform" in document:
+        return errors.ApiaryError.from_json(document["platform"])
     kind = find_class(document["module"], document["type"])
     if isinstance(kind, type) and issubclass(kind, Exception):
         rebuilt = _instantiate(kind, document)

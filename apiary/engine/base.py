@@ -52,7 +52,7 @@ class DuplicateOperation(ApiaryError):
 class Engine(Protocol):
     """What `execution` needs of a database engine."""
 
-    async def invoke(self, invocation: Invocation, timeout_s: float | None) -> Outcome:
+    async def invoke(self, invocation: Invocation) -> Outcome:
         """Run and record one function as one transaction: one attempt.
 
         Raises DuplicateOperation, TransactionConflict (may be tried again), UnavailableError

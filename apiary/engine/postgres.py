@@ -1,8 +1,9 @@
 """The PostgreSQL engine: pools of connections, and the statements that run operations.
 
-A function's isolation level is a property of the session that calls it (it cannot be changed inside
-the one statement), so there is a pool per level. Which level a function wants is learnt from the
-backend: a call on the wrong pool is refused before anything runs, and remembered.
+A function's isolation level and its statement timeout are properties of the session that calls it
+(neither can be changed inside the one statement), so there is a pool per isolation level, and each
+connection knows the timeout that it has. What a function wants is learnt from the backend: a call
+in a session that does not suit is refused before anything runs, and remembered.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import AsyncConnection, sql
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from ..errors import ApiaryError, DeadlineExceeded, UnavailableError
+from ..errors import ApiaryError, UnavailableError
 from .base import DuplicateOperation, Invocation, Outcome
-from .sqlstates import DUPLICATE, ISOLATION, translate
+from .sqlstates import DUPLICATE, SESSION, translate
 
 __all__ = ["PostgresEngine", "PostgresSettings"]
 
@@ -42,6 +44,15 @@ class PostgresSettings:
     application_name: str = "apiary"
 
 
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """What a function wants of the session that calls it."""
+
+    isolation: str = "serializable"
+    timeout_ms: int | None = None  # None: the engine's default
+    deployment: str | None = None  # for which version this was learnt
+
+
 class PostgresEngine:
     """An open engine; use it as an async context manager."""
 
@@ -49,7 +60,10 @@ class PostgresEngine:
         self.url = url
         self.settings = settings or PostgresSettings()
         self._pools: dict[str, AsyncConnectionPool[Connection]] = {}
-        self._isolation: dict[tuple[str, str | None, str], str] = {}
+        self._sessions: dict[tuple[str, str | None, str], _Session] = {}
+        self._default_timeout_ms = round(self.settings.statement_timeout_s * 1000)
+        # Only of connections whose timeout was changed.
+        self._timeouts_ms: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
         self._lock = asyncio.Lock()
 
     async def __aenter__(self) -> PostgresEngine:
@@ -64,10 +78,10 @@ class PostgresEngine:
             await pool.close()
         self._pools.clear()
 
-    async def invoke(self, invocation: Invocation, timeout_s: float | None) -> Outcome:
+    async def invoke(self, invocation: Invocation) -> Outcome:
         """Run and record one function as one transaction; see `Engine.invoke`."""
         key = (invocation.application, invocation.deployment, invocation.function)
-        isolation = self._isolation.get(key, "serializable")
+        session = self._sessions.get(key, _Session())
         parameters = (
             invocation.run_id,
             invocation.seq,
@@ -82,17 +96,20 @@ class PostgresEngine:
             invocation.lease_until,
         )
         try:
-            text = await self._value(isolation, _INVOKE, parameters, timeout_s)
+            text = await self._value(session, _INVOKE, parameters)
         except psycopg.Error as error:
             if error.sqlstate == DUPLICATE:
                 raise DuplicateOperation(
                     f"operation {invocation.run_id}/{invocation.seq} is recorded already"
                 ) from error
-            if error.sqlstate == ISOLATION and error.diag.message_detail:
-                self._isolation[key] = error.diag.message_detail
-                return await self.invoke(invocation, timeout_s)
+            if error.sqlstate == SESSION and error.diag.message_detail:
+                self._sessions[key] = _Session(**json.loads(error.diag.message_detail))
+                return await self.invoke(invocation)
             raise translate(error) from error
-        return _outcome(text)
+        outcome = _outcome(text)
+        if session.deployment not in (None, outcome.deployment):
+            del self._sessions[key]  # another version serves: learn anew
+        return outcome
 
     async def recorded(self, invocation: Invocation) -> Outcome | None:
         """The recorded outcome of this operation, or None; see `Engine.recorded`."""
@@ -104,7 +121,7 @@ class PostgresEngine:
             invocation.input,
         )
         try:
-            text = await self._value("read committed", _RECORDED, parameters, None)
+            text = await self._value(_PLATFORM, _RECORDED, parameters)
         except psycopg.Error as error:
             raise translate(error) from error
         return None if text is None else _outcome(text)
@@ -134,7 +151,7 @@ class PostgresEngine:
             invocation.trace,
         )
         try:
-            await self._value("read committed", _LOG_ATTEMPT, parameters, None)
+            await self._value(_PLATFORM, _LOG_ATTEMPT, parameters)
         except psycopg.Error as failed:
             raise translate(failed) from failed
 
@@ -151,34 +168,29 @@ class PostgresEngine:
                 hint="the database is away, or every connection of the pool is busy",
             ) from error
 
-    async def _value(
-        self, isolation: str, statement: str, parameters: tuple[Any, ...], timeout_s: float | None
-    ) -> Any:
-        async with self.connection(isolation) as connection:
-            await self._set_timeout(connection, timeout_s)
+    async def _value(self, session: _Session, statement: str, parameters: tuple[Any, ...]) -> Any:
+        async with self.connection(session.isolation) as connection:
+            await self._set_timeout(connection, session.timeout_ms)
             cursor = await connection.execute(statement, parameters)
             row = await cursor.fetchone()
             return row[0] if row else None
 
-    async def _set_timeout(self, connection: Connection, timeout_s: float | None) -> None:
+    async def _set_timeout(self, connection: Connection, timeout_ms: int | None) -> None:
         """Give the session another statement timeout, only where it differs from what it has."""
-        wanted = timeout_s if timeout_s is not None else self.settings.statement_timeout_s
-        if wanted <= 0:
-            raise DeadlineExceeded("the deadline passed before the function could run")
-        wanted_ms = max(1, round(wanted * 1000))
-        have_ms = getattr(connection, "apiary_timeout_ms", None)
-        if have_ms != wanted_ms:
+        wanted_ms = timeout_ms or self._default_timeout_ms
+        if self._timeouts_ms.get(connection, self._default_timeout_ms) != wanted_ms:
             await connection.execute(
                 sql.SQL("SET statement_timeout = {}").format(sql.Literal(wanted_ms))
             )
-            connection.apiary_timeout_ms = wanted_ms  # type: ignore[attr-defined]
+            self._timeouts_ms[connection] = wanted_ms
 
     async def _open_pool(self, isolation: str) -> AsyncConnectionPool[Connection]:
         async with self._lock:
             if isolation not in self._pools:
+                escaped = isolation.replace(" ", "\\ ")
                 options = (
-                    f"-c default_transaction_isolation={isolation.replace(' ', '\\ ')}"
-                    f" -c statement_timeout={round(self.settings.statement_timeout_s * 1000)}"
+                    f"-c default_transaction_isolation={escaped}"
+                    f" -c statement_timeout={self._default_timeout_ms}"
                     " -c idle_in_transaction_session_timeout=60000"
                 )
                 pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
@@ -191,17 +203,13 @@ class PostgresEngine:
                     min_size=1,
                     max_size=self.settings.pool_size,
                     open=False,
-                    check=None,
-                    configure=self._configure,
                 )
                 await pool.open()
                 self._pools[isolation] = pool
             return self._pools[isolation]
 
-    async def _configure(self, connection: Connection) -> None:
-        connection.apiary_timeout_ms = (  # type: ignore[attr-defined]
-            round(self.settings.statement_timeout_s * 1000)
-        )
+
+_PLATFORM = _Session(isolation="read committed")
 
 
 def _outcome(text: str) -> Outcome:

@@ -15,12 +15,12 @@ from ..errors import (
     UnavailableError,
 )
 
-__all__ = ["DUPLICATE", "ISOLATION", "is_conflict", "is_connection_failure", "translate"]
+__all__ = ["DUPLICATE", "SESSION", "is_conflict", "is_connection_failure", "translate"]
 
 # The states that storage/postgres/runtime raises.
 _ERROR = "AP001"
 DUPLICATE = "AP002"
-ISOLATION = "AP003"
+SESSION = "AP003"
 
 _CONFLICTS = {"40001", "40P01"}
 _STATEMENT_TIMEOUT = "canceling statement due to statement timeout"

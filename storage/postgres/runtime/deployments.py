@@ -22,6 +22,7 @@ class CatalogueFunction:
         self.code = code
         self.name: str = row["name"]
         self.isolation: str = row["isolation"]
+        self.timeout_ms: int | None = row["timeout_ms"]
         self.read_only: bool = row["read_only"]
         self.module: str = row["module"]
         self.qualname: str = row["qualname"]
@@ -44,7 +45,7 @@ class LoadedDeployment:
             "SELECT name, file, source, is_package FROM apiary.module WHERE deployment = $1", deployment
         )
         functions = application.backend.rows(
-            "SELECT name, module, qualname, isolation, read_only, statements::text AS statements"
+            "SELECT name, module, qualname, isolation, timeout_ms, read_only, statements::text AS statements"
             " FROM apiary.function WHERE deployment = $1",
             deployment,
         )

@@ -22,6 +22,7 @@ _flags = tuple(
     ctypes.c_int.in_dll(_backend, name) for name in ("QueryCancelPending", "ProcDiePending")
 )
 _isolation_level = ctypes.c_int.in_dll(_backend, "XactIsoLevel")
+_statement_timeout = ctypes.c_int.in_dll(_backend, "StatementTimeout")
 _ISOLATIONS = ("read uncommitted", "read committed", "repeatable read", "serializable")
 
 
@@ -41,6 +42,11 @@ def interrupt_pending() -> bool:
 def transaction_isolation() -> str:
     """The isolation level of the running transaction."""
     return _ISOLATIONS[_isolation_level.value]
+
+
+def statement_timeout_ms() -> int:
+    """The session's statement timeout; 0 means none."""
+    return _statement_timeout.value
 
 
 def _on_tick(signum: int, frame: FrameType | None) -> None:

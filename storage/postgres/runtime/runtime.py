@@ -19,7 +19,7 @@ from apiary.authoring.context import Context, running_in
 from apiary.authoring.decorators import Function, Registered
 from apiary.authoring.failures import encode_exception
 from apiary.authoring.signature import Signature
-from apiary.authoring.values import MAX_PAYLOAD_BYTES, canonical, digest, dumps
+from apiary.authoring.values import canonical, digest, dumps
 from apiary.errors import (
     ApiaryError,
     DeployError,
@@ -35,14 +35,17 @@ from apiary_runtime.interrupts import (
     Interrupted,
     interrupt_pending,
     interruptible,
+    statement_timeout_ms,
     transaction_isolation,
 )
 from apiary_runtime.output import kept_output
 
+DEFAULT_MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
+
 # The SQL states of this runtime; the engine knows them.
 SQLSTATE_ERROR = "AP001"  # an ApiaryError, as JSON in the message's detail
 SQLSTATE_DUPLICATE = "AP002"  # the operation was recorded by another transaction meanwhile
-SQLSTATE_ISOLATION = "AP003"  # the function wants another isolation level, named in the detail
+SQLSTATE_SESSION = "AP003"  # the function wants another session, described in the detail
 
 _INSERT_OPERATION = """
 INSERT INTO apiary.operation (run_id, seq, kind, name, application, deployment, principal, status,
@@ -121,6 +124,14 @@ class Call:
                 self.log = stream.text()
 
 
+def _max_payload_bytes() -> int:
+    rows = plpy.execute("SELECT pg_catalog.current_setting('apiary.max_payload_bytes', true) AS v")
+    return int(rows[0]["v"] or DEFAULT_MAX_PAYLOAD_BYTES)
+
+
+MAX_PAYLOAD_BYTES = _max_payload_bytes()  # of this session
+
+
 def encode_output(signature: Signature, result: Any) -> str:
     """A body's result as JSON text, within the size limit."""
     output = dumps(signature.encode_result(result))
@@ -175,7 +186,7 @@ class Runtime:
             owner, current = self.backend.application(application)
             loaded = owner.deployment(deployment or current)
             function = loaded.function(name)
-            self._require_isolation(function)
+            self._require_session(function)
             signature = function.function.signature
             kwargs, document = signature.normalise(json.loads(input_text))
         except ApiaryError as error:
@@ -277,12 +288,23 @@ class Runtime:
         if entering_failed is not None and _sqlstate_class(entering_failed) in ("40", "57"):
             raise entering_failed
 
-    def _require_isolation(self, function: CatalogueFunction) -> None:
-        if transaction_isolation() != function.isolation:
+    def _require_session(self, function: CatalogueFunction) -> None:
+        suits = transaction_isolation() == function.isolation and function.timeout_ms in (
+            None,
+            statement_timeout_ms(),
+        )
+        if not suits:
+            wanted = {
+                "isolation": function.isolation,
+                "timeout_ms": function.timeout_ms,
+                "deployment": function.code.id,
+            }
             plpy.error(
-                f"{function.name} runs at {function.isolation}",
-                detail=function.isolation,
-                sqlstate=SQLSTATE_ISOLATION,
+                f"{function.name} runs at {function.isolation}"
+                + (f" with statement_timeout {function.timeout_ms}" if function.timeout_ms else ""),
+                detail=json.dumps(wanted),
+                hint="set default_transaction_isolation and statement_timeout before calling it",
+                sqlstate=SQLSTATE_SESSION,
             )
 
     def _require_lease(self, run_id: str, lease_until: str) -> None:
@@ -358,6 +380,7 @@ def outcome(
 
 def _leave(error: ApiaryError) -> NoReturn:
     """End the statement with a typed error; the transaction rolls back."""
-    raise plpy.Error(
+    plpy.error(
         error.message, detail=json.dumps(error.to_json(), default=str), sqlstate=SQLSTATE_ERROR
     )
+    raise AssertionError("plpy.error returned")

@@ -1,0 +1,1 @@
+"""Running calls: where they go, their retries and deadlines; workflows and their executors."""

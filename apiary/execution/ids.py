@@ -1,0 +1,35 @@
+"""Run ids: the name of a run, and its idempotency key."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from uuid6 import uuid7
+
+from ..errors import BadArgument
+
+__all__ = ["checked_run_id", "new_run_id"]
+
+MAX_CHARACTERS = 255
+
+
+def new_run_id() -> str:
+    """A fresh id: a UUIDv7, so that ids sort by the time at which they were made."""
+    return str(uuid7())
+
+
+def checked_run_id(run_id: str) -> str:
+    """``run_id`` itself; BadArgument unless it has 1 to 255 characters, none of them control."""
+    if not 1 <= len(run_id) <= MAX_CHARACTERS:
+        raise BadArgument(
+            f"a run id has 1 to {MAX_CHARACTERS} characters, this one has {len(run_id)}",
+            path="run_id",
+        )
+    for position, character in enumerate(run_id):
+        if unicodedata.category(character) in ("Cc", "Cs"):
+            raise BadArgument(
+                f"a run id has no control characters; character {position} is "
+                f"U+{ord(character):04X}",
+                path="run_id",
+            )
+    return run_id

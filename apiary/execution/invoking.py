@@ -1,0 +1,140 @@
+"""Invoking functions: idempotency, retries and deadlines around the engine's single attempts.
+
+A fresh id is only inserted: the engine runs the body and the key refuses a duplicate. An id that a
+caller chose is looked up first, so that a repeated call runs nothing. A serialization failure or
+deadlock is tried again with growing, jittered pauses until the budget or the deadline is spent. A
+connection that breaks leaves the outcome unknown: it is looked up by the id before anything is
+tried again, so that a lost reply never becomes a second execution.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from ..authoring.failures import rebuild_exception
+from ..engine.base import DuplicateOperation, Engine, Invocation, Outcome
+from ..errors import (
+    ApiaryError,
+    Cancelled,
+    DeadlineExceeded,
+    FunctionError,
+    TransactionConflict,
+    UnavailableError,
+)
+from .ids import checked_run_id
+
+__all__ = ["Invoker", "RetryPolicy", "raise_recorded_error"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How conflicts between transactions are tried again; times in seconds."""
+
+    budget_s: float = 10.0  # from the first attempt to the last
+    first_delay_s: float = 0.001
+    factor: float = 1.5
+    max_delay_s: float = 2.0
+
+    def delay_s(self, attempt: int) -> float:
+        """The pause after the ``attempt``-th attempt (from 1), between half and all of its bound."""
+        bound = min(self.max_delay_s, self.first_delay_s * self.factor ** (attempt - 1))
+        return bound * (0.5 + random.random() / 2)
+
+
+class Invoker:
+    """Runs single functions to their recorded outcome."""
+
+    def __init__(self, engine: Engine, policy: RetryPolicy | None = None) -> None:
+        self._engine = engine
+        self._policy = policy or RetryPolicy()
+
+    async def invoke(
+        self, invocation: Invocation, *, fresh: bool, deadline_s: float | None = None
+    ) -> Outcome:
+        """Run a function exactly once and return its recorded outcome (which may be an error).
+
+        ``fresh`` says that the id was just made and need not be looked up; that it is unique is
+        checked all the same. ``deadline_s`` counts from now. Raises what kept the function from
+        an outcome: DeadlineExceeded, TransactionConflict, UnavailableError, BadArgument, ...
+        """
+        checked_run_id(invocation.run_id)
+        started_at = datetime.now(UTC)
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await self._until_outcome(invocation, fresh)
+        except TimeoutError:
+            error = DeadlineExceeded(
+                f"{invocation.function} did not finish within {deadline_s:g} s; "
+                "its transaction was rolled back",
+                run_id=invocation.run_id,
+            )
+            await self._log(invocation, "TIMED_OUT", error, started_at)
+            raise error from None
+
+    async def _until_outcome(self, invocation: Invocation, fresh: bool) -> Outcome:
+        budget_ends = time.monotonic() + self._policy.budget_s
+        look_up = not fresh
+        while True:
+            if look_up and (outcome := await self._engine.recorded(invocation)) is not None:
+                return outcome
+            started_at = datetime.now(UTC)
+            try:
+                return await self._engine.invoke(invocation)
+            except DuplicateOperation:
+                look_up = True
+                continue
+            except TransactionConflict as conflict:
+                await self._log(invocation, "RETRIED", conflict, started_at)
+                delay_s = self._policy.delay_s(invocation.attempt)
+                if time.monotonic() + delay_s > budget_ends:
+                    raise TransactionConflict(
+                        f"{invocation.function} conflicted with other transactions in each of "
+                        f"{invocation.attempt} attempts within {self._policy.budget_s:g} s",
+                        hint="repeat it with the same run id; conflicting writers meet on one row",
+                        run_id=invocation.run_id,
+                        attempts=invocation.attempt,
+                    ) from conflict
+            except UnavailableError as lost:
+                delay_s = self._policy.max_delay_s / 4
+                if time.monotonic() + delay_s > budget_ends:
+                    raise self._unknown(invocation) from lost
+            except (DeadlineExceeded, Cancelled) as error:
+                status = "TIMED_OUT" if isinstance(error, DeadlineExceeded) else "CANCELLED"
+                await self._log(invocation, status, error, started_at)
+                raise
+            look_up = True  # an attempt was made: it may have committed
+            invocation = replace(invocation, attempt=invocation.attempt + 1)
+            await asyncio.sleep(delay_s)
+
+    def _unknown(self, invocation: Invocation) -> UnavailableError:
+        return UnavailableError(
+            f"the database went away; whether {invocation.function} has run is not known yet",
+            hint=f"repeat the call with run id {invocation.run_id}: it runs at most once",
+            run_id=invocation.run_id,
+        )
+
+    async def _log(
+        self, invocation: Invocation, status: str, error: ApiaryError, started_at: datetime
+    ) -> None:
+        try:
+            await self._engine.log_attempt(invocation, status, error, started_at)
+        except ApiaryError as failed:
+            # The attempt itself changed nothing; only its log entry is missing.
+            log.warning("attempt_not_logged run_id=%s: %s", invocation.run_id, failed)
+
+
+def raise_recorded_error(outcome: Outcome) -> None:
+    """Raise the error that an outcome records, if it records one."""
+    if outcome.error is None:
+        return
+    error = rebuild_exception(outcome.error, lambda module, name: None)
+    if isinstance(error, FunctionError):
+        error.metadata["stack"] = outcome.error.get("stack")
+    raise error

@@ -1,0 +1,201 @@
+"""A throw-away platform for an application's tests: a pytest plugin.
+
+    from functions import hotel
+
+    def test_a_room_is_reserved_once(apiary_app):
+        apiary_app.call(hotel.add_hotel, 1, "Ritz", rooms=1, longitude=0.0, latitude=0.0)
+        assert apiary_app.call(hotel.reserve, hotel_id=1, customer_id=7) == hotel.RESERVED
+
+`apiary_app` is the application of the folder that pytest runs in (or of ``--apiary-application``),
+deployed into a database of the test's own. The database server is private to the test session; set
+APIARY_TEST_DATABASE_URL (a superuser's URL) to use an existing one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.rows import dict_row
+
+from .authoring.application import Application
+from .authoring.bundle import Bundle, build_bundle
+from .authoring.decorators import Function
+from .engine import migrating
+from .engine.base import Invocation, Outcome
+from .engine.deploying import deploy
+from .engine.postgres import PostgresEngine, PostgresSettings
+from .execution.ids import new_run_id
+from .execution.invoking import Invoker, raise_recorded_error
+from .local import PrivateCluster
+
+__all__ = ["LoopThread", "Platform", "TestServer"]
+
+T = TypeVar("T")
+
+# A throw-away server need not survive a power failure. Tests of durability say fsync=on themselves.
+FAST_SETTINGS = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "128MB"}
+
+
+class LoopThread:
+    """An event loop in a thread of its own, for calling asynchronous code from synchronous code."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine there and return its result."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def close(self) -> None:
+        """Stop the loop."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class TestServer:
+    """A PostgreSQL server in which each test gets a database of its own."""
+
+    __test__ = False  # not a test class, whatever its name
+
+    def __init__(self, admin_url: str) -> None:
+        self.admin_url = admin_url
+        self._templates: dict[str, str] = {}
+
+    def url(self, database: str) -> str:
+        """The superuser's URL of a database."""
+        return psycopg.conninfo.make_conninfo(self.admin_url, dbname=database)
+
+    def create_database(self, bundle: Bundle | None = None) -> str:
+        """A new database with the platform, and ``bundle`` deployed; return its name."""
+        template = self._template(bundle)
+        name = f"apiary_test_{uuid4().hex[:12]}"
+        self._execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
+                sql.Identifier(name), sql.Identifier(template)
+            )
+        )
+        return name
+
+    def drop_database(self, name: str) -> None:
+        """Drop a database, whoever is connected."""
+        self._execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def close(self) -> None:
+        """Drop the templates."""
+        for template in self._templates.values():
+            self.drop_database(template)
+
+    def _template(self, bundle: Bundle | None) -> str:
+        key = bundle.id if bundle else ""
+        if key not in self._templates:
+            name = f"apiary_template_{uuid4().hex[:12]}"
+            self._execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+            with psycopg.connect(self.url(name), autocommit=True) as connection:
+                migrating.apply(connection)
+                if bundle is not None:
+                    deploy(connection, bundle, principal="test")
+            self._templates[key] = name
+        return self._templates[key]
+
+    def _execute(self, statement: sql.Composable) -> None:
+        with psycopg.connect(self.admin_url, autocommit=True) as connection:
+            connection.execute(statement)
+
+
+class Platform:
+    """One database with an application deployed, and ways to call and ask it."""
+
+    def __init__(self, url: str, application: str, settings: PostgresSettings | None = None) -> None:
+        self.url = url
+        self.application = application
+        self.loop = LoopThread()
+        self.engine = PostgresEngine(url, settings or PostgresSettings(pool_size=16))
+        self.invoker = Invoker(self.engine)
+
+    def close(self) -> None:
+        """Close its connections."""
+        self.loop.run(self.engine.close())
+        self.loop.close()
+
+    def call(self, target: str | Function[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Run a function in the database; return its result, or raise its error.
+
+        By name, the arguments are by name and plain JSON values, and so is the result.
+        """
+        if isinstance(target, str):
+            outcome = self.invoke(target, **kwargs)
+            raise_recorded_error(outcome)
+            return outcome.output
+        document = target.signature.encode_arguments(args, kwargs)
+        outcome = self.invoke(target.name, **document)
+        raise_recorded_error(outcome)
+        return target.signature.decode_result(outcome.output)
+
+    def invoke(self, function: str, /, *, run_id: str | None = None, **document: Any) -> Outcome:
+        """Invoke a function with a JSON document as its input; return the recorded outcome."""
+        invocation = Invocation(
+            run_id=run_id or new_run_id(),
+            application=self.application,
+            function=function,
+            input=json.dumps(document),
+            principal="test",
+        )
+        return self.loop.run(self.invoker.invoke(invocation, fresh=run_id is None))
+
+    def query(self, statement: str, *parameters: Any) -> list[dict[str, Any]]:
+        """Rows of any SQL statement, as the superuser."""
+        with psycopg.connect(self.url, autocommit=True, row_factory=dict_row) as connection:
+            cursor = connection.execute(statement.encode(), parameters or None)
+            return cursor.fetchall() if cursor.description else []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--apiary-application``."""
+    parser.addoption(
+        "--apiary-application", metavar="PATH", help="folder of the application under test"
+    )
+
+
+@pytest.fixture(scope="session")
+def apiary_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestServer]:
+    """The session's PostgreSQL server."""
+    existing = os.environ.get("APIARY_TEST_DATABASE_URL")
+    if existing:
+        server = TestServer(existing)
+        yield server
+        server.close()
+        return
+    with PrivateCluster(tmp_path_factory.mktemp("postgres"), settings=FAST_SETTINGS) as cluster:
+        yield TestServer(cluster.url())
+
+
+@pytest.fixture(scope="session")
+def apiary_bundle(pytestconfig: pytest.Config) -> Bundle:
+    """The application under test, checked and ready to be deployed."""
+    chosen = pytestconfig.getoption("--apiary-application")
+    return build_bundle(Application.read(Path(chosen) if chosen else pytestconfig.rootpath))
+
+
+@pytest.fixture
+def apiary_app(apiary_server: TestServer, apiary_bundle: Bundle) -> Iterator[Platform]:
+    """The application under test, deployed into a database of the test's own."""
+    name = apiary_server.create_database(apiary_bundle)
+    platform = Platform(apiary_server.url(name), apiary_bundle.application)
+    try:
+        yield platform
+    finally:
+        platform.close()
+        apiary_server.drop_database(name)
