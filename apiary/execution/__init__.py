@@ -1,0 +1,1 @@
+"""Running workflow code: operations, retries, leases, queues, timers, schedules, executors."""
