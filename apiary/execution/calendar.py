@@ -60,6 +60,7 @@ DstPolicy = Literal["once", "skip", "all"]
 MissedPolicy = Literal["skip", "one", "all"]
 
 _SECOND = timedelta(seconds=1)
+_MICROSECOND = timedelta(microseconds=1)
 _LONGEST_INTERVAL = timedelta(days=36525)
 _FIRST_YEAR, _LAST_YEAR = 1900, 9000
 
@@ -127,22 +128,18 @@ class Cron:
             if span.begin > until:
                 return
             shown_with = timezone(span.offset)
-            for local in self._local_times(span, after):
-                instant = local - span.offset
-                if instant > until:
-                    return
-                if instant > after:
-                    yield local.replace(tzinfo=shown_with)
+            for local in self._local_times(span, after, until):
+                yield local.replace(tzinfo=shown_with)
 
-    def _local_times(self, span: Span, after: datetime) -> Iterator[datetime]:
-        """The wall-clock times at which to fire in a span, those long before `after` left out."""
-        floor = max(span.opened, (after + span.offset).replace(microsecond=0))
-        if not self._fires_twice:
-            floor = max(floor, span.seen)
+    def _local_times(self, span: Span, after: datetime, until: datetime) -> Iterator[datetime]:
+        """The wall-clock times at which to fire in the part of a span in ``(after, until]``."""
+        first = after.replace(microsecond=0) + _SECOND + span.offset
+        floor = max(first, span.opened if self._fires_twice else max(span.opened, span.seen))
+        ceiling = min(span.closed, until + _MICROSECOND + span.offset)
         if self._fires_at_gap_end and span.begin > after and self._names(span.seen, span.opened):
             yield span.opened
             floor = span.opened + _SECOND
-        yield from self._wall_clock.times(floor, span.closed)
+        yield from self._wall_clock.times(floor, ceiling)
 
     def _names(self, start: datetime, end: datetime) -> bool:
         return start < end and next(self._wall_clock.times(start, end), None) is not None
@@ -160,7 +157,8 @@ class Cron:
 class Interval:
     """Fires at ``anchor + k * every`` for k = 0, 1, 2, ...: real time, no drift, no time zone.
 
-    `every` is at least one second and at most 100 years (36525 days). The first fire is `anchor` itself. Fires are in UTC.
+    `every` is at least one second and at most 100 years (36525 days). The first fire is `anchor`
+    itself. Fires are in UTC.
     """
 
     every: timedelta

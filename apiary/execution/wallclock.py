@@ -25,6 +25,11 @@ _ALIASES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
+_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec"
+_WEEKDAYS = "sun mon tue wed thu fri sat"
+_NUMBERS = {f"{number:0{width}}": number for width in (1, 2) for number in range(60)}
+_NUMBERS |= {name: number for number, name in enumerate(_MONTHS.split(), start=1)}
+_NUMBERS |= {name: number for number, name in enumerate(_WEEKDAYS.split())}
 _LONGEST_EXPRESSION = 255
 _DAY = timedelta(days=1)
 
@@ -135,7 +140,16 @@ def _expand(expression: str) -> list[str]:
     if len(fields) not in (5, 6):
         found = f"{len(fields)} fields" if fields else "nothing"
         raise _refusal(expression, f"expected 5 fields, or 6 with seconds first, and found {found}")
-    return fields
+    return [",".join(map(_without_idle_step, field.split(","))) for field in fields]
+
+
+def _without_idle_step(term: str) -> str:
+    """``3-3`` for ``3-3/2``: cronsim takes a range of one value for "from there on"."""
+    span, _, step = term.partition("/")
+    first, _, last = span.lower().partition("-")
+    if step.isdecimal() and int(step) and last and _NUMBERS.get(first) == _NUMBERS.get(last, -1):
+        return span
+    return term
 
 
 def _explain(fields: list[str], message: str) -> str:
