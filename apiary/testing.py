@@ -91,7 +91,9 @@ class TestServer:
 
     def drop_database(self, name: str) -> None:
         """Drop a database, whoever is connected."""
-        self._execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+        self._execute(
+            sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
+        )
 
     def close(self) -> None:
         """Drop the templates."""
@@ -118,7 +120,9 @@ class TestServer:
 class Platform:
     """One database with an application deployed, and ways to call and ask it."""
 
-    def __init__(self, url: str, application: str, settings: PostgresSettings | None = None) -> None:
+    def __init__(
+        self, url: str, application: str, settings: PostgresSettings | None = None
+    ) -> None:
         self.url = url
         self.application = application
         self.loop = LoopThread()

@@ -62,7 +62,9 @@ def build_bundle(application: Application) -> Bundle:
     code = DeploymentCode(deployment, application.modules)
     try:
         registered = _by_name(_load(code))
-        functions = [_function_row(f, analysis, code) for f in registered if isinstance(f, Function)]
+        functions = [
+            _function_row(f, analysis, code) for f in registered if isinstance(f, Function)
+        ]
         workflows = [
             _workflow_row(w, analysis, code) for w in registered if isinstance(w, (Step, Workflow))
         ]

@@ -18,7 +18,16 @@ from .context import current_context
 from .database import Database
 from .signature import Signature
 
-__all__ = ["Function", "Isolation", "Registered", "Step", "Workflow", "function", "step", "workflow"]
+__all__ = [
+    "Function",
+    "Isolation",
+    "Registered",
+    "Step",
+    "Workflow",
+    "function",
+    "step",
+    "workflow",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -13,9 +13,14 @@ __all__ = ["parse_interval"]
 _PART = r"(?:(?P<{}>-?\d+(?:\.\d+)?){})?"
 _ISO = re.compile(
     "P"
-    + "".join(_PART.format(name, unit) for name, unit in [("years", "Y"), ("months", "M"), ("days", "D")])
+    + "".join(
+        _PART.format(name, unit) for name, unit in [("years", "Y"), ("months", "M"), ("days", "D")]
+    )
     + "(?:T"
-    + "".join(_PART.format(name, unit) for name, unit in [("hours", "H"), ("minutes", "M"), ("seconds", "S")])
+    + "".join(
+        _PART.format(name, unit)
+        for name, unit in [("hours", "H"), ("minutes", "M"), ("seconds", "S")]
+    )
     + ")?"
 )
 

@@ -74,9 +74,7 @@ def deploy(
     return deployed[0]
 
 
-def rollback(
-    connection: psycopg.Connection[Any], application: str, *, principal: str
-) -> Deployed:
+def rollback(connection: psycopg.Connection[Any], application: str, *, principal: str) -> Deployed:
     """Let the deployment before the current one serve again. Tables stay as they are."""
     with connection.transaction():
         current = _lock(connection, application)
@@ -88,12 +86,12 @@ def rollback(
             [application, current, application, current],
         ).fetchone()
         if row is None:
-            raise NotFound(
-                f"{application} has no deployment before {current}", kind="deployment"
-            )
+            raise NotFound(f"{application} has no deployment before {current}", kind="deployment")
         previous = str(row[0])
         names = _names(connection, previous)
-        _install_callable_functions(connection, application, _stored_functions(connection, previous))
+        _install_callable_functions(
+            connection, application, _stored_functions(connection, previous)
+        )
         _activate(connection, application, previous, principal, "rollback")
     return Deployed(
         application=application,
@@ -257,9 +255,7 @@ def _insert(connection: psycopg.Connection[Any], table: str, row: Mapping[str, A
     )
 
 
-def _stored_functions(
-    connection: psycopg.Connection[Any], deployment: str
-) -> list[dict[str, Any]]:
+def _stored_functions(connection: psycopg.Connection[Any], deployment: str) -> list[dict[str, Any]]:
     rows = connection.execute(
         "SELECT name, signature FROM apiary.function WHERE deployment = %s", [deployment]
     )

@@ -55,9 +55,7 @@ def add_hotel(
 @function
 def available_rooms(db: Database, hotel_id: int) -> int:
     """How many rooms a hotel has left; 0 for an unknown hotel."""
-    return (
-        db.value("SELECT available_rooms FROM hotel.hotel WHERE hotel_id = $1", hotel_id) or 0
-    )
+    return db.value("SELECT available_rooms FROM hotel.hotel WHERE hotel_id = $1", hotel_id) or 0
 
 
 @function

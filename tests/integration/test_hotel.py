@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
+
 from apiary.testing import Platform
 from functions import hotel
 
@@ -20,9 +24,14 @@ def test_search_gives_the_six_nearest_with_rooms_within_ten_thousand_km(
 ) -> None:
     for number in range(8):
         apiary_app.call(
-            hotel.add_hotel, number, f"H{number}", rooms=number % 2, longitude=float(number), latitude=0.0
+            hotel.add_hotel,
+            number,
+            f"H{number}",
+            rooms=number % 2,
+            longitude=float(number),
+            latitude=0.0,
         )
     apiary_app.call(hotel.add_hotel, 99, "Antipode", rooms=5, longitude=179.0, latitude=0.0)
     hits = apiary_app.call(hotel.search, longitude=0.0, latitude=0.0)
     assert [hit.hotel_id for hit in hits] == [1, 3, 5]
-    assert hits[0].distance_km == 2 * 3.141592653589793 * hotel.EARTH_RADIUS_KM / 360
+    assert hits[0].distance_km == pytest.approx(2 * math.pi * hotel.EARTH_RADIUS_KM / 360)

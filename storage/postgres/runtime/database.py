@@ -134,9 +134,7 @@ class _Statement:
                 f"{len(parameters)} were given",
                 statement=self.sql,
             )
-        return [
-            convert(value) for convert, value in zip(self._parameters, parameters, strict=True)
-        ]
+        return [convert(value) for convert, value in zip(self._parameters, parameters, strict=True)]
 
     def rows(self, result: Any) -> list[Row]:
         if self._columns is None:

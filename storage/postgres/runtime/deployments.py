@@ -42,7 +42,8 @@ class LoadedDeployment:
         self.application = application
         self.id = deployment
         modules = application.backend.rows(
-            "SELECT name, file, source, is_package FROM apiary.module WHERE deployment = $1", deployment
+            "SELECT name, file, source, is_package FROM apiary.module WHERE deployment = $1",
+            deployment,
         )
         functions = application.backend.rows(
             "SELECT name, module, qualname, isolation, timeout_ms, read_only, statements::text AS statements"

@@ -31,7 +31,9 @@ class _Bounded(io.TextIOBase):
     def text(self) -> str | None:
         if not self._length:
             return None
-        kept = "".join(self._parts).replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
+        kept = (
+            "".join(self._parts).replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
+        )
         dropped = self._length - LIMIT_CHARACTERS
         return kept if dropped <= 0 else f"{kept}\n[{dropped} more characters were dropped]"
 

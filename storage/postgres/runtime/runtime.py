@@ -244,8 +244,7 @@ class Runtime:
                     recorded=recorded,
                     recorded_digest=row["input_digest"],
                     requested=now,
-                    requested_digest=digest_now
-                    or digest(canonical(json.loads(input_text))),
+                    requested_digest=digest_now or digest(canonical(json.loads(input_text))),
                 )
         except ApiaryError as error:
             return _leave(error)
