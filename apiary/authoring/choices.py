@@ -80,14 +80,15 @@ class UnionCodec(Codec):
             for tag in member.tags:
                 self._by_tag.setdefault(tag, []).append(member)
         for owners in self._by_tag.values():
-            owners[:] = [m for m in owners if isinstance(m, AnyCodec)] or owners
+            owners[:] = _only_any(owners) or owners
         self._marks = {}
         for index, member in enumerate(members):
             if self._is_told_by_shape(member):
                 continue
-            tag = member.tag
-            own_tag = tag is not None and self._by_tag[tag] == [member]
-            self._marks[index] = tag if tag is not None and own_tag else names[index]
+            own_tag = member.tag
+            if own_tag is None or self._by_tag[own_tag] != [member]:
+                own_tag = names[index]
+            self._marks[index] = own_tag
         return self._marks
 
     def _is_told_by_shape(self, member: Codec) -> bool:
@@ -169,11 +170,14 @@ class UnionCodec(Codec):
         )
 
 
+def _only_any(members: list[Codec]) -> list[Codec]:
+    return [member for member in members if isinstance(member, AnyCodec)]
+
+
 def _owners(shape: str, members: list[Codec]) -> list[Codec]:
     """The members that a document of this shape may belong to; one if it is told by its shape."""
     claiming = [member for member in members if shape in member.shapes]
-    plain = [member for member in claiming if isinstance(member, AnyCodec)]
-    plain = plain or [member for member in claiming if member.plain]
+    plain = _only_any(claiming) or [member for member in claiming if member.plain]
     if len(plain) == 1:
         return plain
     return claiming or [member for member in members if shape in member.lenient_shapes]
