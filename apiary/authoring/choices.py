@@ -238,11 +238,11 @@ def _tag_of(document: Any) -> str | None:
 class EnumCodec(_FixedCodec):
     """An Enum as its member's value, written as under Any; rebuilt by value."""
 
-    __slots__ = ("_by_member",)
+    __slots__ = ("_by_name",)
 
     def __init__(self, annotation: Any, text: str) -> None:
         super().__init__(annotation, text)
-        self._by_member: dict[Any, Any] = {}
+        self._by_name: dict[str, Any] = {}
 
     def prepare(self, builder: Builder, path: str) -> None:
         pairs = []
@@ -253,7 +253,7 @@ class EnumCodec(_FixedCodec):
                 raise unsupported(
                     self.annotation, path, f"has a member whose value cannot be stored: {problem}"
                 ) from None
-        self._by_member = dict(pairs)
+        self._by_name = {member.name: document for member, document in pairs}
         self.fill(pairs)
 
     @property
@@ -263,8 +263,8 @@ class EnumCodec(_FixedCodec):
     def write(self, value: Any, depth: int) -> Any:
         if type(value) is not self.annotation:
             raise self.mismatch(value)
-        if value in self._by_member:
-            return self._by_member[value]
+        if value.name in self._by_name:
+            return self._by_name[value.name]
         return int(value.value)  # a combination of flags
 
     def read(self, document: Any, depth: int) -> Any:

@@ -1,4 +1,6 @@
-"""Exceptions of user code are recorded whatever they do, and made again without their constructor."""
+"""User code's exceptions are recorded whatever they do, and rebuilt without their constructor."""
+
+# ruff: noqa: N818 - named as users name theirs
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ class ExitingText(Exception):
 
 class NotText(Exception):
     def __str__(self) -> str:
-        return 5  # type: ignore[return-value]
+        return 5  # type: ignore[return-value] # noqa: PLE0307
 
 
 class TwoArguments(Exception):

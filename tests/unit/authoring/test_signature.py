@@ -41,7 +41,7 @@ def book(
     raise NotImplementedError
 
 
-def everything(
+def everything(  # type: ignore[no-untyped-def] # noqa: PLR0917
     a: int,
     b: float,
     c: bool,
@@ -56,7 +56,7 @@ def everything(
     l: int | None,  # noqa: E741 - one letter each
     m: Annotated[str, "a name"],
     n: int | str,
-    o,  # type: ignore[no-untyped-def]
+    o,
 ) -> None: ...
 
 
@@ -80,7 +80,7 @@ def locked(cfg: list[threading.Lock]) -> None: ...
 def gives_lock() -> threading.Lock: ...  # type: ignore[empty-body]
 
 
-def wrong_default(x: int = None) -> None: ...  # type: ignore[assignment]
+def wrong_default(x: int = None) -> None: ...  # type: ignore[assignment] # noqa: RUF013
 
 
 def odd_default(x: int = "1") -> None: ...  # type: ignore[assignment]
