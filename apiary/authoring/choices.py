@@ -69,27 +69,29 @@ class UnionCodec(Codec):
         members: list[Codec] = self.members
         names = _distinct_names(members)
         self._by_name = dict(zip(names, members))  # noqa: B905 - Python 3.9
-        self._by_python_type: dict[type, list[int]] = {}
-        self._by_tag: dict[str, list[Codec]] = {}
+        by_python_type: dict[type, list[int]] = {}
+        by_tag: dict[str, list[Codec]] = {}
         self._by_shape = {
             shape: _owners(shape, members) for shape in frozenset(SHAPE_OF_TYPE.values())
         }
         for index, member in enumerate(members):
             for python_type in member.python_types:
-                self._by_python_type.setdefault(python_type, []).append(index)
+                by_python_type.setdefault(python_type, []).append(index)
             for tag in member.tags:
-                self._by_tag.setdefault(tag, []).append(member)
-        for owners in self._by_tag.values():
-            owners[:] = _only_any(owners) or owners
-        self._marks = {}
+                by_tag.setdefault(tag, []).append(member)
+        self._by_python_type = by_python_type
+        self._by_tag = {tag: _only_any(owners) or owners for tag, owners in by_tag.items()}
+        marks: dict[int, str] = {}
         for index, member in enumerate(members):
             if self._is_told_by_shape(member):
                 continue
             own_tag = member.tag
             if own_tag is None or self._by_tag[own_tag] != [member]:
                 own_tag = names[index]
-            self._marks[index] = own_tag
-        return self._marks
+            marks[index] = own_tag
+        # Assigned last: its presence tells other threads that all is arranged.
+        self._marks = marks
+        return marks
 
     def _is_told_by_shape(self, member: Codec) -> bool:
         # Its own tags must be nobody else's as well: a Sequence may write a "$tuple".

@@ -8,6 +8,8 @@ import datetime as dt
 import enum
 import json
 import math
+import subprocess
+import sys
 import threading
 import types
 import typing
@@ -15,6 +17,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NewType, NotRequired, TypedDict
 
 import pydantic
@@ -360,6 +363,27 @@ def test_a_recursive_type_is_carried() -> None:
     assert travel(Tree, tree) == tree
     branch = Branch(Leaf(Branch()))
     assert travel(Branch | Leaf, branch) == branch
+
+
+def test_the_deepest_union_of_records_fits_the_stack() -> None:
+    branch = Branch()
+    for level in range(values.MAX_DEPTH - 1):
+        branch = Branch(branch) if level % 2 else Leaf(branch)  # type: ignore[assignment]
+    document = codec_for(Branch | Leaf).encode(branch)
+    again = codec_for(Branch | Leaf).decode(document)
+    assert codec_for(Branch | Leaf).encode(again) == document
+
+
+def test_nothing_but_the_standard_library_is_imported() -> None:
+    code = (
+        "import sys; import apiary.authoring.signature, apiary.authoring.failures;"
+        "print([m for m in sys.modules if m.split('.')[0] not in sys.stdlib_module_names"
+        " and m.split('.')[0] not in ('apiary', '__main__') and not m.startswith('_')])"
+    )
+    command = [sys.executable, "-S", "-c", code]
+    environment = {"PYTHONPATH": str(Path(errors.__file__).parent.parent)}
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
 
 
 def test_integers_beyond_the_decimal_conversion_limit_are_exact() -> None:
