@@ -304,6 +304,11 @@ class LiteralCodec(_FixedCodec):
         self._documents = {(type(value), value): document for value, document in pairs}
         self.fill(pairs)
 
+    def plausible(self, document: Any) -> bool:
+        return SHAPE_OF_TYPE.get(type(document)) in self.shapes and (
+            sorted_text(document) in self._by_text
+        )
+
     def write(self, value: Any, depth: int) -> Any:
         try:
             return self._documents[type(value), value]

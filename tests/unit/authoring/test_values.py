@@ -154,6 +154,16 @@ class Open(pydantic.BaseModel):
     a: int
 
 
+class Circle(pydantic.BaseModel):
+    kind: Literal["circle"]
+    size: int
+
+
+class Square(pydantic.BaseModel):
+    kind: Literal["square"]
+    size: int
+
+
 class Names(pydantic.RootModel[list[str]]):
     pass
 
@@ -401,6 +411,8 @@ def test_natural_json_from_outside_is_read_by_annotation() -> None:
     assert codec_for(Cat | Order).decode({"name": "Tom"}) == Cat("Tom")
     assert codec_for(uuid.UUID | dt.date).decode("2026-01-02") == dt.date(2026, 1, 2)
     assert same(codec_for(float | str).decode(1), 1.0)
+    square = {"kind": "square", "size": 1}
+    assert codec_for(Circle | Square).decode(square) == Square(kind="square", size=1)
 
 
 ENCODING_PROBLEMS = [
