@@ -113,7 +113,7 @@ def _details(exc: BaseException, notes: list[str]) -> dict[str, Any]:
 
 def _arguments(exc: BaseException, notes: list[str]) -> list[Any] | None:
     try:
-        arguments: list[Any] = _ANY.encode(list(exc.args), "args")
+        arguments: list[Any] = _ANY.encode(_constructor_arguments(exc), "args")
     except ValueProblem as problem:
         notes.append(printable(f"dropped {problem}"))
         return None
@@ -121,6 +121,13 @@ def _arguments(exc: BaseException, notes: list[str]) -> list[Any] | None:
         notes.append(f"args are missing: reading them raised {type(error).__name__}")
         return None
     return arguments
+
+
+def _constructor_arguments(exc: BaseException) -> list[Any]:
+    if isinstance(exc, OSError) and exc.filename is not None:
+        # OSError moves the file's name from its args to an attribute outside __dict__.
+        return [exc.errno, exc.strerror, exc.filename]
+    return list(exc.args)
 
 
 def _stack(exc: BaseException, notes: list[str]) -> str:
@@ -180,6 +187,6 @@ def _instantiate(kind: type[Exception], document: dict[str, Any]) -> Exception |
             instance = built_in.__new__(kind)
         except TypeError:  # an ExceptionGroup without its exceptions
             return None
-    BaseException.__setattr__(instance, "args", tuple(arguments))
+        BaseException.__setattr__(instance, "args", tuple(arguments))
     vars(instance).update(details)
     return instance
