@@ -263,7 +263,9 @@ class _BodyReader(ast.NodeVisitor):
     def _foreign(self, node: ast.expr, resolved: Platform | External) -> None:
         if isinstance(resolved, Platform):
             # Classes of the platform (Database, errors) do nothing by being mentioned.
-            if resolved.path and not resolved.path[-1][:1].isupper():
+            if not resolved.path:
+                self._opaque(node, "the module apiary is used as a value")
+            elif not resolved.path[-1][:1].isupper():
                 self._primitive(node, resolved.path[0])
         elif resolved.path in _BEYOND_ANALYSIS:
             name = resolved.path.removeprefix("builtins.")
