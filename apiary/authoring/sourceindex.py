@@ -296,13 +296,16 @@ class SourceIndex:
 
     def _module_member(self, package: str, name: str, depth: int) -> Resolved:
         source = self.sources.get(package)
+        binding = source.scope.bindings.get(name) if source is not None else None
+        submodule = f"{package}.{name}"
+        # `from functions.hotel import queries` in functions.hotel itself binds the submodule.
+        if submodule in self._packages and binding in (None, _Import(package, name)):
+            return Package(submodule)
         if source is not None and name in source.scope.bindings:
             return Value() if depth > _ALIAS_DEPTH else self._bound(source.scope, name, depth + 1)
-        if f"{package}.{name}" in self._packages:
-            return Package(f"{package}.{name}")
         if source is not None and source.stars and depth <= _ALIAS_DEPTH:
             return self._name(source.scope, name, depth + 1)
-        return Missing(f"{package}.{name}")
+        return Missing(submodule)
 
 
 def _absolute(node: ast.ImportFrom, package: str) -> str:
