@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -163,7 +164,10 @@ class SourceIndex:
 
     def _parse(self, module: Module) -> Source:
         try:
-            tree = ast.parse(module.source, filename=module.file)
+            with warnings.catch_warnings():
+                # Python warns (of invalid escapes) when it loads the module, where it belongs.
+                warnings.simplefilter("ignore")
+                tree = ast.parse(module.source, filename=module.file)
         except (SyntaxError, ValueError) as error:
             line = getattr(error, "lineno", None) or 1
             what = error.msg if isinstance(error, SyntaxError) else str(error)
@@ -296,10 +300,11 @@ class SourceIndex:
 
     def _module_member(self, package: str, name: str, depth: int) -> Resolved:
         source = self.sources.get(package)
-        binding = source.scope.bindings.get(name) if source is not None else None
+        itself = _Import(package, name)
+        binding = source.scope.bindings.get(name, itself) if source is not None else itself
         submodule = f"{package}.{name}"
         # `from functions.hotel import queries` in functions.hotel itself binds the submodule.
-        if submodule in self._packages and binding in (None, _Import(package, name)):
+        if submodule in self._packages and binding == itself:
             return Package(submodule)
         if source is not None and name in source.scope.bindings:
             return Value() if depth > _ALIAS_DEPTH else self._bound(source.scope, name, depth + 1)

@@ -456,7 +456,10 @@ def test_a_step_in_a_function_makes_it_dynamic() -> None:
 )
 def test_locks_and_sequences_are_not_read_only(sql: str, reads: set[str]) -> None:
     function = one_function(f'db.query("{sql}")').functions["hotel.f"]
-    assert (function.read_only, function.reads, function.writes) == (False, reads, frozenset())
+    assert not function.read_only
+    assert not function.dynamic
+    assert function.reads == reads
+    assert not function.writes
 
 
 def test_a_call_of_an_sql_function_is_dynamic() -> None:
@@ -613,6 +616,8 @@ def test_a_module_that_is_not_python() -> None:
          "Point = namedtuple('Point', 'x y')"),
         ("return Receipt(hotel.reserve(a)).total()",
          "class Receipt:\n    def __init__(self, x): self.x = x\n    def total(self): return 1"),
+        ("return Receipt.of(hotel.reserve(a))",
+         "class Receipt:\n    @classmethod\n    def of(cls, x): return cls(x)"),
         ("return child(hotel.reserve(a))", "@workflow\ndef child(x): return hotel.cancel(x)"),
         ("return w(a) or hotel.reserve(a)", ""),
         ("try:\n    hotel.reserve(a)\nexcept ValueError as error:\n    raise KeyError(str(error))",
