@@ -124,11 +124,12 @@ class Scope:
 
 @dataclass(slots=True, eq=False)
 class Source:
-    """A parsed module."""
+    """A parsed module; ``nodes`` are all those of its tree."""
 
     module: Module
     tree: ast.Module
     package: str
+    nodes: tuple[ast.AST, ...]
     stars: tuple[str, ...] = ()
     scope: Scope = field(init=False)
 
@@ -179,7 +180,7 @@ class SourceIndex:
             ) from error
         is_package = PurePath(module.file).name == "__init__.py"
         package = module.name if is_package else module.name.rpartition(".")[0]
-        source = Source(module=module, tree=tree, package=package)
+        source = Source(module, tree, package, tuple(ast.walk(tree)))
         source.stars = tuple(
             _absolute(node, package)
             for node in tree.body
@@ -189,7 +190,7 @@ class SourceIndex:
 
     def _forget_patched(self, source: Source) -> None:
         """A module attribute that any module assigns to (``queries.FIND = x``) is a value."""
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
                 owner = self.resolve(source.scope, node.value)
                 if isinstance(owner, Package) and owner.name in self.sources:
@@ -324,7 +325,7 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
 
 def _forget_globals(source: Source) -> None:
     """A module name that a function assigns to (``global name``) is a value."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Global):
             source.scope.bindings.update(dict.fromkeys(node.names))
 
