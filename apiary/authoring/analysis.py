@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from typing import TypedDict
 
 from apiary.authoring.bodyreading import BodyKey, BodyReading, Mention, read_body
 from apiary.authoring.findings import (
@@ -117,7 +118,14 @@ class _Bodies:
             pending += reversed(new)
 
 
-def _place(definition: Definition) -> dict[str, str | int]:
+class _Place(TypedDict):
+    module: str
+    qualname: str
+    file: str
+    line: int
+
+
+def _place(definition: Definition) -> _Place:
     module = definition.source.module
     return {
         "module": module.name,
