@@ -134,7 +134,7 @@ def command_line(
         "listen_addresses": "127.0.0.1",
         "port": str(port),
         "lc_messages": "C",  # the log is read by `apiary.local.cluster`
-        # The setting is a list; quotes keep a path with a comma in one piece.
+        # The setting is a list of names; quotes keep any path in one piece.
         "unix_socket_directories": '"{}"'.format(str(socket).replace('"', '""')),
     }
     options = [("-c", f"{name}={value}") for name, value in {**settings, **fixed}.items()]
