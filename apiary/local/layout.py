@@ -99,7 +99,7 @@ def choose_place(directory: Path, account: Account) -> Path:
     """
     if account.can_enter(directory):
         return directory
-    temporary = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
+    temporary = temporary_directories()
     is_temporary = any(directory.is_relative_to(each.resolve()) for each in temporary)
     candidates = temporary if is_temporary else [SYSTEM_PLACE, *temporary]
     digest = hashlib.sha256(os.fsencode(directory)).hexdigest()[:12]
@@ -121,13 +121,18 @@ def choose_place(directory: Path, account: Account) -> Path:
     )
 
 
+def temporary_directories() -> list[Path]:
+    """This process's own, and the system's for when that is closed to others."""
+    return [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
+
+
 def prepare_socket_directory(layout: Layout, account: Account) -> tuple[Path, bool]:
     """A directory for the socket, private to the account; whether it is a temporary one."""
     if _fits_a_socket(layout.socket):
         layout.socket.mkdir(mode=0o700, exist_ok=True)
         account.own(layout.socket)
         return layout.socket, False
-    for parent in (Path(tempfile.gettempdir()), Path("/tmp")):
+    for parent in temporary_directories():
         if _fits_a_socket(parent / "apiary-12345678") and account.can_enter(parent):
             directory = Path(tempfile.mkdtemp(prefix="apiary-", dir=parent))
             account.own(directory)

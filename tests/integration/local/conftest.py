@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -38,9 +39,16 @@ def installation() -> Installation:
         pytest.skip(f"no PostgreSQL with PL/Python on this machine: {error.message}")
 
 
+def _base() -> str | None:
+    """Memory, where there is much of it: a cluster is a thousand files, soon deleted."""
+    memory = Path("/dev/shm")
+    roomy = memory.is_dir() and shutil.disk_usage(memory).free > 4 * 1024**3
+    return str(memory) if roomy and os.access(memory, os.W_OK) else None
+
+
 def _open_directory() -> Iterator[Path]:
     # pytest's own temporary directories are closed to other accounts, also to the server's.
-    directory = Path(tempfile.mkdtemp(prefix="apiary-test-")).resolve()
+    directory = Path(tempfile.mkdtemp(prefix="apiary-test-", dir=_base())).resolve()
     directory.chmod(0o755)
     yield directory
     shutil.rmtree(directory, ignore_errors=True)

@@ -61,6 +61,7 @@ def test_the_environment_variable_is_used(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_named_directory_without_a_server_is_never_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("APIARY_PG_BIN", str(tmp_path))
     with pytest.raises(ConfigurationError, match="APIARY_PG_BIN") as caught:
         find_installation()
@@ -94,7 +95,10 @@ def test_a_server_without_plpython_is_not_started(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["13.16", "9.6.24", "19devel"])
-def test_an_unsupported_version_is_refused(tmp_path: Path, version: str) -> None:
+def test_an_unsupported_version_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # asking apt takes seconds
     bin_dir = _with_libraries(_fake_bin(tmp_path, version), "plpython3")
     with pytest.raises(ConfigurationError, match="14 to 18") as caught:
         find_installation(bin_dir)

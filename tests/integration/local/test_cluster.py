@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from apiary.errors import BadArgument, ConfigurationError, ConflictError, NotFound
-from apiary.local import Installation, PrivateCluster, find_installation, starting
+from apiary.local import Installation, PrivateCluster, find_installation, layout, starting
 from apiary.local.layout import SOCKET_PATH_LIMIT_BYTES
 from apiary.local.processes import ProcessMark
 
@@ -489,8 +489,10 @@ class TestPlaces:
 
     @pytest.mark.skipif(not AS_ROOT, reason="only root changes to another account")
     def test_data_in_a_directory_closed_to_the_server_is_kept_elsewhere(
-        self, make_cluster: MakeCluster, place: Path
+        self, make_cluster: MakeCluster, place: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr(layout, "SYSTEM_PLACE", place / "system")
+        monkeypatch.setattr(layout, "temporary_directories", lambda: [place / "tmp"])
         closed = place / "home"
         closed.mkdir(mode=0o700)
         cluster = make_cluster(closed / "pg", prepared=False)
@@ -498,7 +500,7 @@ class TestPlaces:
             ask(cluster.url(), "CREATE TABLE kept AS SELECT 7 AS n")
         described = cluster.describe()
         data = Path(str(described["data_directory"]))
-        assert not data.is_relative_to(closed)
+        assert data.is_relative_to(place / "system")
         assert "cannot enter" in str(described["data_is_elsewhere_because"])
         assert closed.stat().st_mode & 0o777 == 0o700
         with make_cluster(closed / "pg", prepared=False) as again:
@@ -507,6 +509,29 @@ class TestPlaces:
             again.destroy()
         assert not data.parent.exists()
         assert not (closed / "pg").exists()
+
+    @pytest.mark.skipif(not AS_ROOT, reason="only root changes to another account")
+    def test_what_is_temporary_stays_temporary(
+        self, make_cluster: MakeCluster, place: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(layout, "temporary_directories", lambda: [place])
+        closed = place / "session"
+        closed.mkdir(mode=0o700)
+        with make_cluster(closed / "pg", prepared=False) as cluster:
+            data = Path(str(cluster.describe()["data_directory"]))
+            assert data.parent.parent == place
+
+    @pytest.mark.skipif(not AS_ROOT, reason="only root changes to another account")
+    def test_without_any_open_place_the_closed_directory_is_named(
+        self, place: Path, monkeypatch: pytest.MonkeyPatch, installation: Installation
+    ) -> None:
+        closed = place / "home"
+        closed.mkdir(mode=0o700)
+        monkeypatch.setattr(layout, "SYSTEM_PLACE", closed / "system")
+        monkeypatch.setattr(layout, "temporary_directories", lambda: [closed])
+        cluster = PrivateCluster(closed / "a/pg", installation=installation)
+        with pytest.raises(ConfigurationError, match=f"cannot enter {closed} on the way"):
+            cluster.start()
 
     def test_vanished_data_is_not_silently_replaced(
         self, make_cluster: MakeCluster, place: Path
