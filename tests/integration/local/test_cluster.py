@@ -339,7 +339,7 @@ input()
     def start_owner(self, directory: Path) -> tuple[subprocess.Popen[str], ProcessMark]:
         owner = subprocess.Popen(
             [sys.executable, "-c", self.SCRIPT, str(directory)],
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *sys.path])},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
