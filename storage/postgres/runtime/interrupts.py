@@ -49,7 +49,7 @@ def statement_timeout_ms() -> int:
     return _statement_timeout.value
 
 
-def _on_tick(signum: int, frame: FrameType | None) -> None:
+def _on_tick(_signum: int, _frame: FrameType | None) -> None:
     if interrupt_pending():
         raise Interrupted
 

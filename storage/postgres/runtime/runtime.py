@@ -15,6 +15,17 @@ import time
 from typing import Any, NoReturn
 
 import plpy  # type: ignore[import-not-found]
+from apiary_runtime.database import PlpyDatabase, TransactionLost
+from apiary_runtime.deployments import Backend, CatalogueFunction, LoadedDeployment
+from apiary_runtime.interrupts import (
+    Interrupted,
+    interrupt_pending,
+    interruptible,
+    statement_timeout_ms,
+    transaction_isolation,
+)
+from apiary_runtime.output import kept_output
+
 from apiary.authoring.context import Context, running_in
 from apiary.authoring.decorators import Function, Registered
 from apiary.authoring.failures import encode_exception
@@ -29,16 +40,6 @@ from apiary.errors import (
     StatementError,
     UsageError,
 )
-from apiary_runtime.database import PlpyDatabase, TransactionLost
-from apiary_runtime.deployments import Backend, CatalogueFunction, LoadedDeployment
-from apiary_runtime.interrupts import (
-    Interrupted,
-    interrupt_pending,
-    interruptible,
-    statement_timeout_ms,
-    transaction_isolation,
-)
-from apiary_runtime.output import kept_output
 
 DEFAULT_MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
 
@@ -54,10 +55,10 @@ INSERT INTO apiary.operation (run_id, seq, kind, name, application, deployment, 
 VALUES ($1, $2, 'function', $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
     pg_catalog.to_timestamp($13), pg_catalog.to_timestamp($14), $15, $16, $17, $18, $19, $20)
 RETURNING xid"""
-_OPERATION_TYPES = (
-    "text,int4,text,text,text,text,text,json,text,json,json,int4,float8,float8,text,bool,json,json,"
-    "text,text"
-).split(",")
+_OPERATION_TYPES = [
+    "text", "int4", "text", "text", "text", "text", "text", "json", "text", "json", "json", "int4",
+    "float8", "float8", "text", "bool", "json", "json", "text", "text",
+]  # fmt: skip
 
 
 class InFunction(Context):
@@ -235,10 +236,11 @@ class Runtime:
                 signature = owner.deployment(row["deployment"]).function(name).function.signature
                 digest_now = digest(canonical(signature.normalise(json.loads(input_text))[1]))
             if digest_now is None or digest_now != row["input_digest"]:
+                other = f"{row['kind']} {recorded}, not {now}"
+                if recorded == now:
+                    other = f"{recorded} with another input"
                 raise IdempotencyMismatch(
-                    f"run {run_id!r} is taken: it recorded {recorded} with another input"
-                    if recorded == now
-                    else f"run {run_id!r} is taken: it recorded {row['kind']} {recorded}, not {now}",
+                    f"run {run_id!r} is taken: it recorded {other}",
                     hint="use a new run id, or repeat the recorded call to get its result",
                     run_id=run_id,
                     recorded=recorded,
@@ -252,7 +254,7 @@ class Runtime:
 
     def check_deployment(self, application: str, deployment: str) -> None:
         """Import every function and prepare every statement, as the application's role."""
-        owner, current = self.backend.application(application)
+        owner, _ = self.backend.application(application)
         loaded = LoadedDeployment(owner, deployment)
         problem: list[DeployError] = []
 

@@ -27,7 +27,7 @@ from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ParseError, TokenError
 
-from apiary.authoring.sqlparameters import ParameterText, parse_ready
+from apiary.authoring.analysis.sqlparameters import ParameterText, parse_ready
 
 __all__ = ["SqlProblem", "SqlReading", "read_sql"]
 

@@ -21,8 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from apiary.authoring.findings import Problem, Reason, Statement
-from apiary.authoring.sourceindex import (
+from apiary.authoring.analysis.findings import Problem, Reason, Statement
+from apiary.authoring.analysis.sourceindex import (
     KINDS,
     Assigned,
     Definition,
@@ -36,7 +36,7 @@ from apiary.authoring.sourceindex import (
     SourceIndex,
     Value,
 )
-from apiary.authoring.sqltext import NotConstantError, SqlText, sql_text
+from apiary.authoring.analysis.sqltext import NotConstantError, SqlText, sql_text
 
 __all__ = ["DATABASE_SQL_METHODS", "DATABASE_VALUES", "BodyKey", "BodyReading", "read_body"]
 
@@ -392,7 +392,7 @@ class _BodyReader(ast.NodeVisitor):
         self._statement(text)
 
     def _statement(self, text: SqlText) -> None:
-        from apiary.authoring.sqlreading import read_sql  # noqa: PLC0415 - sqlglot is slow to import
+        from apiary.authoring.analysis.sqlreading import read_sql  # noqa: PLC0415 - sqlglot is slow to import
 
         found = read_sql(text.text, self.schema)
         for problem in found.problems:

@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from apiary.authoring.sourceindex import Assigned, External, Scope, SourceIndex
+from apiary.authoring.analysis.sourceindex import Assigned, External, Scope, SourceIndex
 
 __all__ = ["NotConstantError", "SqlText", "sql_text"]
 

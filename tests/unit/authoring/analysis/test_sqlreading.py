@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from apiary.authoring.sqlparameters import parse_ready
-from apiary.authoring.sqlreading import SqlReading, read_sql
+from apiary.authoring.analysis.sqlparameters import parse_ready
+from apiary.authoring.analysis.sqlreading import SqlReading, read_sql
 
 # statement, kind, reads, writes; unqualified tables are those of schema `hotel`
 STATEMENTS = [

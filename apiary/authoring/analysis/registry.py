@@ -10,8 +10,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from apiary.authoring.findings import Problem
-from apiary.authoring.sourceindex import (
+from apiary.authoring.analysis.findings import Problem
+from apiary.authoring.analysis.sourceindex import (
     KINDS,
     Definition,
     External,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Literal
 
-from apiary.authoring.findings import Module
+from apiary.authoring.analysis.findings import Module
 from apiary.errors import DeployError
 
 __all__ = [

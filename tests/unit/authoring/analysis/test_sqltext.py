@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiary.authoring.findings import Module
-from apiary.authoring.sourceindex import SourceIndex
-from apiary.authoring.sqltext import NotConstantError, SqlText, sql_text
+from apiary.authoring.analysis.findings import Module
+from apiary.authoring.analysis.sourceindex import SourceIndex
+from apiary.authoring.analysis.sqltext import NotConstantError, SqlText, sql_text
 
 
 def text_of(expression: str, before: str = "") -> SqlText:
