@@ -74,6 +74,8 @@ def runtime_modules() -> list[SourceModule]:
     found = [
         _module("apiary", _PACKAGE / "__init__.py"),
         _module("apiary.errors", _PACKAGE / "errors.py"),
+        _module("apiary.execution", _PACKAGE / "execution" / "__init__.py"),
+        _module("apiary.execution.replay", _PACKAGE / "execution" / "replay.py"),
     ]
     for folder, package in (
         (_PACKAGE / "authoring", "apiary.authoring"),

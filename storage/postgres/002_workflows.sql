@@ -83,6 +83,7 @@ CREATE TABLE apiary.run (
     parent_seq      integer,
     forked_from     text,
     progress        json,                   -- {done, total, message, at}
+    calls           integer,                -- operations that it went through, recorded or not
     unrecorded      json,                   -- read-only calls at the end, which nothing depended on
     trace           text,
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -94,6 +95,7 @@ CREATE TABLE apiary.run (
 );
 -- What claiming scans: only runs that could move.
 CREATE INDEX run_claim_idx ON apiary.run (queue, priority, ready_at) WHERE ready_at IS NOT NULL;
+CREATE INDEX run_resume_idx ON apiary.run (ready_at) WHERE ready_at IS NOT NULL AND started_at IS NOT NULL;
 CREATE INDEX run_ready_at_idx ON apiary.run (ready_at) WHERE ready_at IS NOT NULL;
 -- The places taken in a queue: a run holds its place from its start to its end.
 CREATE INDEX run_active_idx ON apiary.run (queue, queue_key) WHERE started_at IS NOT NULL AND finished_at IS NULL;
