@@ -29,7 +29,10 @@ __all__ = ["PostgresEngine", "PostgresSettings"]
 
 _INVOKE = "SELECT apiary.invoke(%s, %s, %s, %s, %s, %s::json, %s, %s, %s, %s, %s, %s::json)"
 _RECORDED = "SELECT apiary.recorded(%s, %s, %s, %s, %s::json)"
+_CALL = "CALL apiary.run_in_database(%s::json, NULL)"
 _LOG_ATTEMPT = "SELECT apiary.log_attempt(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s::json, %s, %s)"
+
+IN_DATABASE = "in database"  # the pool for workflows that run in a backend
 
 Connection = AsyncConnection[tuple[Any, ...]]
 
@@ -156,6 +159,25 @@ class PostgresEngine:
         except psycopg.Error as failed:
             raise translate(failed) from failed
 
+    async def call_in_database(self, request: str) -> str:
+        """Run a workflow in a backend, by one CALL; returns its outcome as JSON text.
+
+        The procedure commits, and changes session settings while it runs: a connection on which
+        it failed is not used again.
+        """
+        try:
+            async with self.connection(IN_DATABASE) as connection:
+                try:
+                    cursor = await connection.execute(_CALL, [request])
+                    row = await cursor.fetchone()
+                except BaseException:
+                    await connection.close()
+                    raise
+        except psycopg.Error as error:
+            raise translate(error) from error
+        assert row is not None  # the procedure has an output parameter
+        return str(row[0])
+
     @asynccontextmanager
     async def connection(self, isolation: str = "read committed") -> AsyncIterator[Connection]:
         """A pooled connection in autocommit mode, whose sessions run at ``isolation``."""
@@ -188,10 +210,13 @@ class PostgresEngine:
     async def _open_pool(self, isolation: str) -> AsyncConnectionPool[Connection]:
         async with self._lock:
             if isolation not in self._pools:
-                escaped = isolation.replace(" ", "\\ ")
+                # A CALL is one statement, whatever it runs; it sets each function's timeout itself.
+                timeout_ms = 0 if isolation == IN_DATABASE else self._default_timeout_ms
+                level = "read committed" if isolation == IN_DATABASE else isolation
+                escaped = level.replace(" ", "\\ ")
                 options = (
                     f"-c default_transaction_isolation={escaped}"
-                    f" -c statement_timeout={self._default_timeout_ms}"
+                    f" -c statement_timeout={timeout_ms}"
                     " -c idle_in_transaction_session_timeout=60000"
                 )
                 pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(

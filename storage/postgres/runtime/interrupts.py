@@ -63,7 +63,10 @@ def _on_tick(_signum: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let PostgreSQL's interrupts reach the Python code of this block."""
+    """Let PostgreSQL's interrupts reach the Python code of this block; blocks may be nested."""
+    if signal.getitimer(signal.ITIMER_VIRTUAL)[1]:
+        yield
+        return
     previous = signal.signal(signal.SIGVTALRM, _on_tick)
     signal.setitimer(signal.ITIMER_VIRTUAL, _TICK_S, _TICK_S)
     try:

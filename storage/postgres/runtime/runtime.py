@@ -198,6 +198,7 @@ class Runtime:
 
     def __init__(self) -> None:
         self.backend = Backend()
+        self.has_own_timeouts = False  # an in-database run sets each function's timeout itself
         self._pending: Any = None
 
     def run_pending(self) -> None:
@@ -319,6 +320,16 @@ class Runtime:
             unrecorded=None,
         )
 
+    def run_in_database(self, request_text: str) -> str:
+        """Run a workflow in this backend; see `workflows`."""
+        from apiary_runtime.workflows import run_in_database  # noqa: PLC0415  (rarely needed)
+
+        return run_in_database(self, request_text)
+
+    def encode_output(self, signature: Signature, result: Any) -> str:
+        """A result as JSON text, within the size limit."""
+        return encode_output(signature, result)
+
     def check_deployment(self, application: str, deployment: str) -> None:
         """Import every function and prepare every statement, as the application's role."""
         owner, _ = self.backend.application(application)
@@ -357,9 +368,8 @@ class Runtime:
             raise entering_failed
 
     def _require_session(self, function: CatalogueFunction) -> None:
-        suits = transaction_isolation() == function.isolation and function.timeout_ms in (
-            None,
-            statement_timeout_ms(),
+        suits = transaction_isolation() == function.isolation and (
+            self.has_own_timeouts or function.timeout_ms in (None, statement_timeout_ms())
         )
         if not suits:
             wanted = {
