@@ -76,6 +76,7 @@ class ClaimedRun:
     deadline: datetime | None
     queue: str | None
     trace: str | None
+    forked: bool  # it began with operations of another run
     lease_until: datetime
 
 
@@ -83,7 +84,7 @@ _CONFLICT_ATTEMPTS = 20
 
 _CLAIMED = (
     "run_id, application, workflow, deployment, principal, in_database, input, waiting_for, epoch,"
-    " adoptions, deadline, queue, trace, ready_at AS lease_until"
+    " adoptions, deadline, queue, trace, forked_from IS NOT NULL AS forked, ready_at AS lease_until"
 )
 _START = (
     "SELECT run_id, created, status, output, error FROM apiary.start_run("
@@ -318,6 +319,54 @@ class RunStore:
             )
             for row in rows
         }
+
+    async def log_step_attempt(self, run: ClaimedRun, row: dict[str, Any]) -> None:
+        """Log an attempt of a step that failed and will be tried again."""
+        await self._rows(
+            "SELECT apiary.log_attempt(%s, %s, %s, 'step', %s, %s, %s, %s, 'RETRIED', %s::json,"
+            " to_timestamp(%s), %s)",
+            [
+                run.run_id,
+                row["seq"],
+                row["attempt"],
+                row["name"],
+                run.application,
+                run.deployment,
+                run.principal,
+                json.dumps(row["error"]),
+                row["started_at"],
+                run.trace,
+            ],
+        )
+
+    async def step_attempts(self, run_id: str) -> dict[int, int]:
+        """How many attempts of each step have failed so far."""
+        rows = await self._rows(
+            "SELECT seq, count(*) FROM apiary.attempt WHERE run_id = %s AND kind = 'step' GROUP BY 1",
+            [run_id],
+        )
+        return {int(seq): int(count) for seq, count in rows}
+
+    async def children(self, run_id: str) -> dict[str, RunOutcome]:
+        """The runs that a run has started, by id."""
+        rows = await self._rows(
+            "SELECT run_id, status FROM apiary.run WHERE parent_run_id = %s", [run_id]
+        )
+        return {row[0]: RunOutcome(run_id=row[0], created=False, status=row[1]) for row in rows}
+
+    async def register_executor(self, name: str, host: str, pid: int, version: str) -> None:
+        """Show an executor in apiary.executor."""
+        await self._rows(
+            "INSERT INTO apiary.executor (name, host, pid, version) VALUES (%s, %s, %s, %s)"
+            " ON CONFLICT (name) DO UPDATE SET host = excluded.host, pid = excluded.pid,"
+            " version = excluded.version, started_at = clock_timestamp(), seen_at = clock_timestamp()"
+            " RETURNING name",
+            [name, host, pid, version],
+        )
+
+    async def unregister_executor(self, name: str) -> None:
+        """Remove an executor that has drained."""
+        await self._rows("DELETE FROM apiary.executor WHERE name = %s RETURNING name", [name])
 
     async def set_progress(self, run_id: str, epoch: int, progress: dict[str, Any]) -> None:
         """Show how far a run is."""
