@@ -147,7 +147,8 @@ class _DeploymentFinder(MetaPathFinder):
         self._deployments[code.prefix] = code
 
     def remove(self, code: DeploymentCode) -> None:
-        self._deployments.pop(code.prefix, None)
+        if self._deployments.get(code.prefix) is code:
+            del self._deployments[code.prefix]
         if not self._deployments:
             sys.meta_path.remove(self)
 

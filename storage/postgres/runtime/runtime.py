@@ -15,33 +15,23 @@ import time
 from typing import Any, NoReturn
 
 import plpy  # type: ignore[import-not-found]
-from apiary_runtime.database import PlpyDatabase, TransactionLost
+from apiary_runtime.calls import Call
+from apiary_runtime.checking import check, import_function
+from apiary_runtime.database import TransactionLost
 from apiary_runtime.deployments import Backend, CatalogueFunction, LoadedDeployment
 from apiary_runtime.interrupts import (
     Interrupted,
+    has_transaction_id,
     interrupt_pending,
     interruptible,
     statement_timeout_ms,
     transaction_isolation,
 )
 from apiary_runtime.output import kept_output
+from apiary_runtime.payload import read_input
 
-from apiary.authoring.context import Context, running_in
-from apiary.authoring.decorators import Function, Registered
-from apiary.authoring.failures import encode_exception
-from apiary.authoring.signature import Signature
 from apiary.authoring.values import canonical, digest, dumps
-from apiary.errors import (
-    ApiaryError,
-    DeployError,
-    IdempotencyMismatch,
-    LeaseLost,
-    PayloadTooLarge,
-    StatementError,
-    UsageError,
-)
-
-DEFAULT_MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
+from apiary.errors import ApiaryError, BadArgument, DeployError, IdempotencyMismatch, LeaseLost
 
 # The SQL states of this runtime; the engine knows them.
 SQLSTATE_ERROR = "AP001"  # an ApiaryError, as JSON in the message's detail
@@ -59,93 +49,6 @@ _OPERATION_TYPES = [
     "text", "int4", "text", "text", "text", "text", "text", "json", "text", "json", "json", "int4",
     "float8", "float8", "text", "bool", "json", "json", "text", "text",
 ]  # fmt: skip
-
-
-class InFunction(Context):
-    """Answers the calls of a function's body: other functions, in the same transaction."""
-
-    def __init__(self, db: PlpyDatabase) -> None:
-        self.db = db
-        self.calls: list[dict[str, Any]] = []
-
-    def call(self, target: Registered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not isinstance(target, Function):
-            raise UsageError(
-                f"a function cannot call the {target.kind} {target.name}",
-                hint="functions call functions; steps and workflows are called by a workflow",
-            )
-        noted: dict[str, Any] = {"function": target.name, "started_at": time.time()}
-        self.calls.append(noted)
-        try:
-            return target.body(self.db, *args, **kwargs)
-        finally:
-            noted["duration_ms"] = (time.time() - noted["started_at"]) * 1000
-
-    def start(self, target: Registered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        raise UsageError(
-            f"{target.name} cannot be started inside a function",
-            hint="a function is one transaction: call it instead",
-        )
-
-    def primitive(self, name: str, *args: Any, **options: Any) -> Any:
-        raise UsageError(f"{name}() is for workflows, not for a function's body")
-
-
-class Call:
-    """One execution of a function's body: what it got, and what came of it."""
-
-    def __init__(
-        self, function: Function[..., Any], loaded: LoadedDeployment, kwargs: dict[str, Any]
-    ) -> None:
-        self.function = function
-        self.db = loaded.db
-        self.kwargs = kwargs
-        self.deferrable = loaded.deferrable
-        self.context = InFunction(loaded.db)
-        self.output: str | None = None
-        self.error: BaseException | None = None
-        self.log: str | None = None
-
-    def run(self) -> None:
-        """Run the body with the application's role. Raises whatever the body raises."""
-        with kept_output() as stream:
-            try:
-                with interruptible(), running_in(self.context):
-                    result = self.function.body(self.db, **self.kwargs)
-                self.output = encode_output(self.function.signature, result)
-                if self.deferrable:
-                    plpy.execute("SET CONSTRAINTS ALL IMMEDIATE")
-            except plpy.SPIError as error:  # a deferred constraint
-                self.error = StatementError.of(str(error), sqlstate=error.sqlstate)
-                raise
-            except BaseException as error:
-                self.error = error
-                raise
-            finally:
-                self.log = stream.text()
-
-
-def _max_payload_bytes() -> int:
-    rows = plpy.execute("SELECT pg_catalog.current_setting('apiary.max_payload_bytes', true) AS v")
-    return int(rows[0]["v"] or DEFAULT_MAX_PAYLOAD_BYTES)
-
-
-MAX_PAYLOAD_BYTES = _max_payload_bytes()  # of this session
-
-
-def encode_output(signature: Signature, result: Any) -> str:
-    """A body's result as JSON text, within the size limit."""
-    output = dumps(signature.encode_result(result))
-    if len(output) > MAX_PAYLOAD_BYTES:
-        size_bytes = len(output.encode())
-        raise PayloadTooLarge(
-            f"the result takes {size_bytes} bytes, the limit is {MAX_PAYLOAD_BYTES}",
-            hint="store large data in a table and return its key",
-            path="result",
-            size_bytes=size_bytes,
-            limit_bytes=MAX_PAYLOAD_BYTES,
-        )
-    return output
 
 
 class Runtime:
@@ -188,22 +91,25 @@ class Runtime:
             loaded = owner.deployment(deployment or current)
             function = loaded.function(name)
             self._require_session(function)
-            signature = function.function.signature
-            kwargs, document = signature.normalise(json.loads(input_text))
+            if not function.is_loaded:
+                self._load(loaded, function)
+            kwargs, document = function.function.signature.normalise(read_input(input_text))
         except ApiaryError as error:
             return _leave(error)
         call = Call(function.function, loaded, kwargs)
         self._run(loaded, call)
         if lease_until is not None:
             self._require_lease(run_id, lease_until)
-        error_text = None if call.error is None else dumps(encode_exception(call.error))
-        if keep or not function.read_only or call.error is not None or loaded.db.reads():
+        error_text, reads = call.error_text, loaded.db.reads()
+        # The analysis sees no trigger and no volatile function: what has written is what counts.
+        read_only = function.read_only and not has_transaction_id()
+        if keep or not read_only or error_text is not None or reads:
             xid = self._record(
                 run_id, seq, name, application, loaded.id, principal,
                 "SUCCEEDED" if error_text is None else "FAILED",
                 dumps(document), digest(canonical(document)), call.output, error_text, attempt,
-                started, time.time(), transaction_isolation(), function.read_only,
-                loaded.db.reads(), json.dumps(call.context.calls) if call.context.calls else None,
+                started, time.time(), transaction_isolation(), read_only, reads,
+                json.dumps(call.context.calls) if call.context.calls else None,
                 call.log, trace,
             )  # fmt: skip
         else:
@@ -232,9 +138,7 @@ class Runtime:
             recorded = f"{row['application']}/{row['name']}"
             digest_now = None
             if recorded == now and row["kind"] == "function":
-                owner, _ = self.backend.application(application)
-                signature = owner.deployment(row["deployment"]).function(name).function.signature
-                digest_now = digest(canonical(signature.normalise(json.loads(input_text))[1]))
+                digest_now = self._digest(application, row["deployment"], name, input_text)
             if digest_now is None or digest_now != row["input_digest"]:
                 other = f"{row['kind']} {recorded}, not {now}"
                 if recorded == now:
@@ -246,28 +150,58 @@ class Runtime:
                     recorded=recorded,
                     recorded_digest=row["input_digest"],
                     requested=now,
-                    requested_digest=digest_now or digest(canonical(json.loads(input_text))),
+                    requested_digest=digest_now or digest(canonical(read_input(input_text))),
                 )
         except ApiaryError as error:
             return _leave(error)
         return outcome(row["output"], row["error"], row["deployment"], row["xid"], replayed=True)
 
+    def _digest(self, application: str, deployment: str, name: str, input_text: str) -> str | None:
+        """The digest of an input as the recorded deployment reads it; None if it cannot."""
+        owner, _ = self.backend.application(application)
+        loaded = owner.deployment(deployment)
+        function = loaded.function(name)
+        if not function.is_loaded:
+            self._load(loaded, function)
+        try:
+            document = function.function.signature.normalise(read_input(input_text))[1]
+        except BadArgument:
+            return None  # no input that was ever recorded
+        return digest(canonical(document))
+
+    def _load(self, loaded: LoadedDeployment, function: CatalogueFunction) -> None:
+        """Import a function's module, with the application's role: it is the application's code."""
+        problem: list[BaseException] = []
+
+        def load() -> None:
+            try:
+                with kept_output(), interruptible(lambda: None):
+                    import_function(function)
+            except DeployError as error:
+                problem.append(error)
+
+        self.enter(loaded, load)
+        if problem:
+            raise problem[0]
+
     def check_deployment(self, application: str, deployment: str) -> None:
         """Import every function and prepare every statement, as the application's role."""
         owner, _ = self.backend.application(application)
-        loaded = LoadedDeployment(owner, deployment)
+        served = owner.loaded(deployment)  # this backend may have run it before
+        loaded = served or LoadedDeployment(owner, deployment)
         problem: list[DeployError] = []
 
-        def check() -> None:
+        def work() -> None:
             try:
-                _check(loaded)
+                check(loaded)
             except DeployError as error:
                 problem.append(error)
 
         try:
-            self.enter(loaded, check)
+            self.enter(loaded, work)
         finally:
-            loaded.source.unload()
+            if served is None:
+                loaded.source.unload()
         if problem:
             _leave(problem[0])
 
@@ -282,7 +216,7 @@ class Runtime:
         else:
             entering_failed = None
         if loaded.db.lost is not None:
-            raise loaded.db.lost
+            raise loaded.db.lost  # whatever the body made of it
         if isinstance(call.error, (Interrupted, TransactionLost)) or interrupt_pending():
             plpy.execute("SELECT 1")  # PostgreSQL processes the interrupt, and raises
             raise entering_failed or RuntimeError("the interrupt was withdrawn")
@@ -336,37 +270,6 @@ class Runtime:
 
 def _sqlstate_class(error: Any) -> str:
     return str(error.sqlstate or "")[:2]
-
-
-def _check(loaded: LoadedDeployment) -> None:
-    for function in loaded.functions.values():
-        try:
-            _ = function.function.signature
-        except ImportError as error:
-            raise DeployError(
-                f"{function.module} cannot be imported inside the database: {error}",
-                hint=f"the database's Python has no module {error.name!r}: install it for that "
-                "interpreter, or import it only where a step uses it",
-                module=error.name,
-            ) from None
-        except DeployError:
-            raise
-        except Exception as error:
-            raise DeployError(
-                f"{function.module} cannot be loaded inside the database: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-    for statement in loaded.statements:
-        try:
-            loaded.db.prepare(statement["sql"])
-        except StatementError as error:
-            raise DeployError(
-                f"{statement['file']}:{statement['line']}: {error.message}",
-                hint="the statement was prepared against the tables as this deployment leaves them",
-                file=statement["file"],
-                line=statement["line"],
-                sqlstate=error.metadata.get("sqlstate"),
-            ) from None
 
 
 def outcome(
