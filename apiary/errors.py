@@ -227,6 +227,26 @@ class FunctionError(ExecutionError):
 
     reason = "USER_ERROR"
 
+    @property
+    def type(self) -> str:
+        """The name of the exception's class."""
+        return str(self.metadata.get("type", ""))
+
+    @property
+    def code(self) -> str | None:
+        """The exception's own ``code``, if it has one."""
+        return self.metadata.get("code")
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The exception's attributes, as documents."""
+        return dict(self.metadata.get("details", {}))
+
+    @property
+    def declared(self) -> bool:
+        """Whether the application declares this error (a subclass of ApplicationError)."""
+        return bool(self.metadata.get("declared", False))
+
 
 class BadResult(ExecutionError):
     """User code returned a value that cannot be stored; see ``path``."""

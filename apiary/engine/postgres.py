@@ -21,9 +21,9 @@ import psycopg
 from psycopg import AsyncConnection, sql
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from ..errors import ApiaryError, UnavailableError
+from ..errors import ApiaryError, ConfigurationError, UnavailableError
 from .base import DuplicateOperation, Invocation, Outcome
-from .sqlstates import DUPLICATE, SESSION, translate
+from .sqlstates import DUPLICATE, SESSION, is_connection_failure, translate
 
 __all__ = ["PostgresEngine", "PostgresSettings"]
 
@@ -107,13 +107,26 @@ class PostgresEngine:
                     f"operation {invocation.run_id}/{invocation.seq} is recorded already"
                 ) from error
             if error.sqlstate == SESSION and error.diag.message_detail:
-                self._sessions[key] = _Session(**json.loads(error.diag.message_detail))
-                return await self.invoke(invocation)
+                wanted = _Session(**json.loads(error.diag.message_detail))
+                if wanted != session:
+                    self._sessions[key] = wanted
+                    return await self.invoke(invocation)
+                raise self._unsuitable_session(invocation, error) from error
             raise translate(error) from error
         outcome = _outcome(text)
         if session.deployment not in (None, outcome.deployment):
-            del self._sessions[key]  # another version serves: learn anew
+            self._sessions.pop(key, None)  # another version serves: learn anew
         return outcome
+
+    def _unsuitable_session(
+        self, invocation: Invocation, error: psycopg.Error
+    ) -> ConfigurationError:
+        return ConfigurationError(
+            f"{invocation.function} cannot be called: {error.diag.message_primary}, and this "
+            "connection's settings do not take effect",
+            hint="connect to PostgreSQL directly, or through a pooler that keeps "
+            "default_transaction_isolation and statement_timeout per client",
+        )
 
     async def recorded(self, invocation: Invocation) -> Outcome | None:
         """The recorded outcome of this operation, or None; see `Engine.recorded`."""
@@ -192,11 +205,21 @@ class PostgresEngine:
             ) from error
 
     async def _value(self, session: _Session, statement: str, parameters: tuple[Any, ...]) -> Any:
-        async with self.connection(session.isolation) as connection:
-            await self._set_timeout(connection, session.timeout_ms)
-            cursor = await connection.execute(statement, parameters)
-            row = await cursor.fetchone()
-            return row[0] if row else None
+        try:
+            async with self.connection(session.isolation) as connection:
+                await self._set_timeout(connection, session.timeout_ms)
+                cursor = await connection.execute(statement, parameters)
+                row = await cursor.fetchone()
+                return row[0] if row else None
+        except psycopg.Error as error:
+            if is_connection_failure(error):
+                await self._drop_broken_connections()
+            raise
+
+    async def _drop_broken_connections(self) -> None:
+        """After one connection broke: others may be as dead, and each would cost an attempt."""
+        for pool in list(self._pools.values()):
+            await pool.check()
 
     async def _set_timeout(self, connection: Connection, timeout_ms: int | None) -> None:
         """Give the session another statement timeout, only where it differs from what it has."""

@@ -75,7 +75,9 @@ CREATE TABLE apiary.activation (
     deployment  text NOT NULL REFERENCES apiary.deployment,
     activated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     activated_by text NOT NULL,
-    kind        text NOT NULL CHECK (kind IN ('deploy', 'rollback'))
+    kind        text NOT NULL CHECK (kind IN ('deploy', 'rollback')),
+    restores    bigint,                     -- a rollback: the activation that it went back to
+    CHECK ((kind = 'rollback') = (restores IS NOT NULL))
 );
 CREATE INDEX activation_application_idx ON apiary.activation (application, id);
 

@@ -28,7 +28,8 @@ GRANT SELECT ON ALL TABLES IN SCHEMA apiary, provenance TO apiary_reader, apiary
 GRANT EXECUTE ON FUNCTION
     apiary.invoke(text, integer, text, text, text, json, text, text, integer, boolean, timestamptz, json),
     apiary.recorded(text, integer, text, text, json),
-    apiary.log_attempt(text, integer, integer, text, text, text, text, text, text, json, timestamptz, text)
+    apiary.log_attempt(text, integer, integer, text, text, text, text, text, text, json, timestamptz, text),
+    apiary.call(text, text, json)
 TO apiary_runtime;
 
 -- Runs: everything that executors and the server do.

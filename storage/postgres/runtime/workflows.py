@@ -28,6 +28,7 @@ from apiary.errors import (
 )
 from apiary.execution.replay import OperationRecord, Replay
 from apiary_runtime.interrupts import Interrupted, interruptible
+from apiary_runtime.payload import encode_output
 from apiary_runtime.sessions import Session
 
 if TYPE_CHECKING:
@@ -87,10 +88,10 @@ class InDatabaseRun(Context):
         """The workflow's end: (status, output, error)."""
         try:
             kwargs = workflow.signature.decode_arguments(self._input)
-            with interruptible(), running_in(self):
+            with interruptible(lambda: None), running_in(self):
                 result = workflow.body(**kwargs)
             self._replay.check_complete()
-            return "SUCCEEDED", self._runtime.encode_output(workflow.signature, result), None
+            return "SUCCEEDED", encode_output(workflow.signature, result), None
         except Interrupted:
             plpy.execute("SELECT 1")  # PostgreSQL processes the interrupt, and raises
             raise
