@@ -53,7 +53,7 @@ def translate(error: psycopg.Error) -> ApiaryError:
             hint="repeat the call with the same run id when it is back",
         )
     if state == "57014":
-        if message == _STATEMENT_TIMEOUT:
+        if message.endswith(_STATEMENT_TIMEOUT):  # PL/Python puts the exception's name before it
             return DeadlineExceeded("the statement ran into its timeout and was rolled back")
         return Cancelled("the statement was cancelled and rolled back")
     if state.startswith("53"):
