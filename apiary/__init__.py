@@ -31,10 +31,14 @@ if TYPE_CHECKING:
         write_stream,
     )
     from .errors import ApiaryError, ApplicationError, FunctionError, UniqueViolation, WaitTimedOut
+    from .client.aio import AsyncClient
+    from .client.sync import Client
 
 _HOMES = {
     "ApiaryError": "errors",
     "ApplicationError": "errors",
+    "AsyncClient": "client.aio",
+    "Client": "client.sync",
     "Database": "authoring.database",
     "FunctionError": "errors",
     "Future": "authoring.decorators",
@@ -63,6 +67,8 @@ _HOMES = {
 __all__ = [
     "ApiaryError",
     "ApplicationError",
+    "AsyncClient",
+    "Client",
     "Database",
     "FunctionError",
     "Future",

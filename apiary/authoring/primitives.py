@@ -39,7 +39,9 @@ T = TypeVar("T")
 def _ask(name: str, *args: Any, **options: Any) -> Any:
     context = current_context()
     if context is None:
-        raise UsageError(f"apiary.{name}() was called outside the platform", hint="call it in a workflow")
+        raise UsageError(
+            f"apiary.{name}() was called outside the platform", hint="call it in a workflow"
+        )
     return context.primitive(name, *args, **options)
 
 

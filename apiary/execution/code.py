@@ -46,7 +46,9 @@ class CodeCache:
                     )
                     rows = await cursor.fetchall()
                 if not rows:
-                    raise NotFound(f"no deployment {deployment}", kind="deployment", name=deployment)
+                    raise NotFound(
+                        f"no deployment {deployment}", kind="deployment", name=deployment
+                    )
                 self._codes[deployment] = DeploymentCode(
                     deployment,
                     [

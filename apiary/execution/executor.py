@@ -258,9 +258,7 @@ class Executor:
             records = [OperationRecord(*row) for row in await self.store.operations(run.run_id)]
             children = await self.store.children(run.run_id)
             attempts = await self.store.step_attempts(run.run_id)
-        context = RunContext(
-            self._services, run, code, records, children, attempts, self._lease
-        )
+        context = RunContext(self._services, run, code, records, children, attempts, self._lease)
         context.draining = self._stopping
         current = asyncio.current_task()
         assert current is not None
@@ -339,5 +337,3 @@ async def _in_thread(
     except asyncio.CancelledError:
         interrupt_thread(thread, StepInterrupted)
         raise
-
-

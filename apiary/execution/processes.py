@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ..authoring.context import running_in
 from ..authoring.failures import encode_exception, rebuild_exception
 from ..authoring.loader import DeploymentCode, SourceModule
+
 if TYPE_CHECKING:
     from .steps import StepContext
 
@@ -127,11 +128,14 @@ def _work(connection: Connection) -> None:
             if deployment not in codes:
                 codes[deployment] = DeploymentCode(deployment, [SourceModule(**m) for m in modules])
             try:
-                reply = _attempt(connection, codes[deployment], module, qualname, document, run_id, seq)
+                reply = _attempt(
+                    connection, codes[deployment], module, qualname, document, run_id, seq
+                )
             # Whatever user code raises is the attempt's outcome.
             except BaseException as error:  # noqa: BLE001
                 reply = ("error", encode_exception(error))
             connection.send(reply)
+
 
 def _attempt(
     connection: Connection,

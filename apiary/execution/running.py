@@ -590,9 +590,7 @@ class RunContext(Context):
             until = None if before["until"] is None else datetime.fromisoformat(before["until"])
         else:
             until = (
-                None
-                if timeout_s is None
-                else self._database_now() + timedelta(seconds=timeout_s)
+                None if timeout_s is None else self._database_now() + timedelta(seconds=timeout_s)
             )
         if until is not None and self._database_now() >= until:
             error = WaitTimedOut(
@@ -660,10 +658,16 @@ class RunContext(Context):
     def _first_successes(self, pendings: list[Pending], need: int) -> list[int]:
         while True:
             for pending in pendings:
-                if pending.record is None and pending.running is not None and pending.running.done():
+                if (
+                    pending.record is None
+                    and pending.running is not None
+                    and pending.running.done()
+                ):
                     pending.settle(self._wait(pending.running))
             settled = [i for i, p in enumerate(pendings) if p.record is not None]
-            succeeded = [i for i in settled if cast(OperationRecord, pendings[i].record).error is None]
+            succeeded = [
+                i for i in settled if cast(OperationRecord, pendings[i].record).error is None
+            ]
             succeeded.sort(key=lambda i: pendings[i].ended_at)
             if len(succeeded) >= need:
                 return succeeded[:need]
@@ -725,5 +729,3 @@ def _backoff_s(step: Step[..., Any], attempt: int) -> float:
     options = step.options
     delay_s = min(options.max_backoff_s, options.backoff_s * 2 ** (attempt - 1))
     return delay_s * (1 + options.jitter * (2 * random.random() - 1))
-
-

@@ -98,9 +98,7 @@ class StepRunner:
         await self._processes.close()
 
 
-async def _run_in_thread(
-    step: Step[..., Any], kwargs: dict[str, Any], context: StepContext
-) -> Any:
+async def _run_in_thread(step: Step[..., Any], kwargs: dict[str, Any], context: StepContext) -> Any:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
 

@@ -8,6 +8,7 @@ that begins the next transaction. The session's own settings are put back at the
 from __future__ import annotations
 
 import ctypes
+
 import plpy  # type: ignore[import-not-found]
 from apiary_runtime.deployments import Backend
 from apiary_runtime.interrupts import transaction_isolation
@@ -73,4 +74,3 @@ class Session:
     def _setting(self, name: str) -> str:
         plan = self._backend.plan("SELECT pg_catalog.current_setting($1) AS v", ["text"])
         return str(plpy.execute(plan, [name])[0]["v"])
-

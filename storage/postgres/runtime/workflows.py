@@ -15,8 +15,12 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import plpy  # type: ignore[import-not-found]
+from apiary_runtime.interrupts import Interrupted, interruptible
+from apiary_runtime.payload import encode_output
+from apiary_runtime.sessions import Session
+
 from apiary.authoring.context import Context, running_in
-from apiary.authoring.decorators import Function, Registered, Workflow
+from apiary.authoring.decorators import Function, Registered
 from apiary.authoring.failures import encode_exception, rebuild_exception
 from apiary.authoring.values import canonical, codec_for, digest, dumps
 from apiary.errors import (
@@ -27,9 +31,6 @@ from apiary.errors import (
     TransactionConflict,
 )
 from apiary.execution.replay import OperationRecord, Replay
-from apiary_runtime.interrupts import Interrupted, interruptible
-from apiary_runtime.payload import encode_output
-from apiary_runtime.sessions import Session
 
 if TYPE_CHECKING:
     from apiary_runtime.deployments import LoadedDeployment
@@ -165,7 +166,9 @@ class InDatabaseRun(Context):
                     raise
                 self._note_conflict(seq, attempt, function.name, error, started_at)
                 if time.monotonic() > budget_ends:
-                    raise LeaveDatabase("a function conflicted until its budget was spent") from None
+                    raise LeaveDatabase(
+                        "a function conflicted until its budget was spent"
+                    ) from None
                 time.sleep(min(0.1, 0.001 * 1.5**attempt) * (0.5 + random.random() / 2))
                 attempt += 1
                 self._session.use(function.isolation)
@@ -199,7 +202,9 @@ class InDatabaseRun(Context):
     ) -> dict[str, Any]:
         """A function that ran into its timeout has failed, for this run and for good."""
         error = encode_exception(
-            DeadlineExceeded(f"{name} ran into its timeout and was rolled back", run_id=self._run_id)
+            DeadlineExceeded(
+                f"{name} ran into its timeout and was rolled back", run_id=self._run_id
+            )
         )
         document = json.loads(input_text)
         self._deferred.append(
@@ -217,9 +222,7 @@ class InDatabaseRun(Context):
         self, seq: int, attempt: int, name: str, error: Any, started_at: float
     ) -> None:
         conflict = TransactionConflict(str(error), sqlstate=error.sqlstate)
-        self._attempts.append(
-            (seq, attempt, name, dumps(encode_exception(conflict)), started_at)
-        )
+        self._attempts.append((seq, attempt, name, dumps(encode_exception(conflict)), started_at))
 
     # The beginning and the end of the run.
 
@@ -316,7 +319,9 @@ class InDatabaseRun(Context):
     def _lock(self) -> None:
         rows = self._statement(_LOCK, [self._run_id])
         if not rows[0]["locked"]:
-            raise LeaseLost(f"run {self._run_id} is running in another backend", run_id=self._run_id)
+            raise LeaseLost(
+                f"run {self._run_id} is running in another backend", run_id=self._run_id
+            )
 
     def _unlock(self) -> None:
         self._statement(_UNLOCK, [self._run_id])
@@ -336,11 +341,28 @@ def run_in_database(runtime: Runtime, request_text: str) -> str:
         return json.dumps({"refused": error.to_json()}, default=str)
 
 
-_START_NAMES = (
-    "run_id application deployment workflow in_database input input_digest principal trace queue "
-    "priority queue_key deduplication start_at deadline max_adoptions parent_run_id parent_seq "
-    "executor lease"
-).split()
+_START_NAMES = [
+    "run_id",
+    "application",
+    "deployment",
+    "workflow",
+    "in_database",
+    "input",
+    "input_digest",
+    "principal",
+    "trace",
+    "queue",
+    "priority",
+    "queue_key",
+    "deduplication",
+    "start_at",
+    "deadline",
+    "max_adoptions",
+    "parent_run_id",
+    "parent_seq",
+    "executor",
+    "lease",
+]
 _START = (
     "SELECT run_id, created, status, output::text, error::text, epoch FROM apiary.start_run("
     + ", ".join(f"${number + 1}" for number in range(len(_START_NAMES)))
@@ -348,10 +370,21 @@ _START = (
     "text text text text bool json text text text text int4 text text timestamptz timestamptz int4 "
     "text int4 text interval",
 )
-_INVOKE = (
-    "SELECT apiary.invoke($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) AS outcome"
-)
-_INVOKE_TYPES = "text int4 text text text json text text int4 bool timestamptz json".split()
+_INVOKE = "SELECT apiary.invoke($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) AS outcome"
+_INVOKE_TYPES = [
+    "text",
+    "int4",
+    "text",
+    "text",
+    "text",
+    "json",
+    "text",
+    "text",
+    "int4",
+    "bool",
+    "timestamptz",
+    "json",
+]
 _RECORD = ("SELECT apiary.record_operations($1, $2, $3, $4)", "text int4 json json")
 _FINISH = (
     "SELECT apiary.finish_run($1, $2, $3, $4, $5, $6, $7)",
