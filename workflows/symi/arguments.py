@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from .errors import InvalidArgument, InvalidPlacement
 
@@ -18,13 +18,13 @@ __all__ = [
     "popularity",
     "positive_int",
     "positive_number",
-    "refuse",
+    "refused",
 ]
 
 
-def refuse(argument: str, given: Any, expected: str, hint: str) -> NoReturn:
-    """Raise `InvalidArgument` in the library's template."""
-    raise InvalidArgument(
+def refused(argument: str, given: Any, expected: str, hint: str) -> InvalidArgument:
+    """The error for one argument, in the library's template; the caller raises it."""
+    return InvalidArgument(
         f"{argument} is {_shown(given)}; expected {expected}: {hint}",
         argument=argument,
         given=given,
@@ -35,21 +35,23 @@ def refuse(argument: str, given: Any, expected: str, hint: str) -> NoReturn:
 def positive_int(argument: str, value: Any) -> int:
     """An int of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        refuse(argument, value, "a whole number of at least 1", "give a count")
+        raise refused(argument, value, "a whole number of at least 1", "give a count")
     return value
 
 
 def positive_number(argument: str, value: Any) -> float:
     """A finite number above 0."""
     if not _is_number(value) or not value > 0:
-        refuse(argument, value, "a finite number above 0", "give the quantity in SI units")
+        raise refused(argument, value, "a finite number above 0", "give the quantity in SI units")
     return float(value)
 
 
 def non_negative_number(argument: str, value: Any) -> float:
     """A finite number of at least 0."""
     if not _is_number(value) or not value >= 0:
-        refuse(argument, value, "a finite number of at least 0", "give the quantity in SI units")
+        raise refused(
+            argument, value, "a finite number of at least 0", "give the quantity in SI units"
+        )
     return float(value)
 
 
@@ -59,9 +61,9 @@ def popularity(
     """Token counts of one layer, one per expert: finite, at least 0, ``experts`` of them."""
     counts = list(values)
     if not counts:
-        refuse("popularity", counts, "one count per expert", "give at least one expert")
+        raise refused("popularity", counts, "one count per expert", "give at least one expert")
     if experts is not None and len(counts) != experts:
-        refuse(
+        raise refused(
             "popularity",
             counts,
             f"{experts} counts, one per expert",
@@ -69,7 +71,7 @@ def popularity(
         )
     for expert, count in enumerate(counts):
         if not _is_number(count) or count < 0:
-            refuse(
+            raise refused(
                 f"popularity[{expert}]",
                 count,
                 "a finite number of tokens of at least 0",

@@ -37,7 +37,7 @@ def whole_slot_capacity(tokens: int, slots: int, capacity_factor: float = 1.0) -
     """
     capacity = int(real_slot_capacity(tokens, slots, capacity_factor))
     if capacity < 1:
-        arguments.refuse(
+        raise arguments.refused(
             "tokens",
             tokens,
             f"at least slots / capacity_factor = {slots / capacity_factor:g}",

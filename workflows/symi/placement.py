@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
 from . import arguments
 from .errors import InvalidPlacement
@@ -95,7 +94,7 @@ def uniform_counts(experts: int, slots: int) -> list[int]:
     """
     arguments.fits(experts, slots)
     if slots % experts:
-        arguments.refuse(
+        raise arguments.refused(
             "slots",
             slots,
             f"a multiple of the {experts} experts",
@@ -129,7 +128,7 @@ def counts_of(placement: Sequence[int], experts: int) -> list[int]:
     counts = [0] * experts
     for slot, expert in enumerate(placement):
         if not 0 <= expert < experts:
-            _malformed(f"slot {slot} holds expert {expert}", f"an expert in 0..{experts - 1}")
+            raise _malformed(f"slot {slot} holds expert {expert}", f"an expert in 0..{experts - 1}")
         counts[expert] += 1
     _check_counts(counts)
     return counts
@@ -139,7 +138,7 @@ def hosts_of(placement: Sequence[int], slots_per_rank: int) -> list[list[int]]:
     """Ranks that hold at least one replica of each expert, ascending."""
     arguments.positive_int("slots_per_rank", slots_per_rank)
     if not placement or len(placement) % slots_per_rank:
-        _malformed(
+        raise _malformed(
             f"{len(placement)} slots at {slots_per_rank} per rank", "a whole number of ranks"
         )
     hosts: dict[int, set[int]] = {}
@@ -175,7 +174,7 @@ def consecutive_groups(ranks: int) -> list[tuple[int, ...]]:
 def moved_slots(before: Sequence[int], after: Sequence[int]) -> list[int]:
     """Global slots that change their expert between two placements of the same cluster."""
     if len(before) != len(after):
-        _malformed(f"{len(before)} slots before and {len(after)} after", "the same cluster")
+        raise _malformed(f"{len(before)} slots before and {len(after)} after", "the same cluster")
     return [slot for slot, pair in enumerate(zip(before, after, strict=True)) if pair[0] != pair[1]]
 
 
@@ -197,7 +196,7 @@ def plan_layer(
     )
     placement = contiguous(counts)
     if len(placement) != slots:
-        _malformed(f"counts sum to {len(placement)}", f"{slots} slots")
+        raise _malformed(f"counts sum to {len(placement)}", f"{slots} slots")
     return Plan(
         counts=list(counts),
         placement=placement,
@@ -216,14 +215,16 @@ def _whole(values: Sequence[int | float]) -> list[int]:
 
 def _check_counts(counts: Sequence[int]) -> None:
     if not counts:
-        _malformed("no expert", "at least one")
+        raise _malformed("no expert", "at least one")
     for expert, count in enumerate(counts):
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            _malformed(f"expert {expert} has {count!r} replicas", "at least 1 for every expert")
+            raise _malformed(
+                f"expert {expert} has {count!r} replicas", "at least 1 for every expert"
+            )
 
 
-def _malformed(given: str, expected: str) -> NoReturn:
-    raise InvalidPlacement(
+def _malformed(given: str, expected: str) -> InvalidPlacement:
+    return InvalidPlacement(
         f"{given}; expected {expected}: build placements with replica_counts and contiguous",
         argument="placement",
         given=given,

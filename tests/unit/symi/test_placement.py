@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import pickle
 import subprocess
 import sys
@@ -209,7 +210,7 @@ def _algorithm_1(tokens: list[int], slots: int) -> list[int]:
         Fraction(count * slots, total) if total else Fraction(slots, len(tokens))
         for count in tokens
     ]
-    counts = [int(max(goal, 1)) for goal in goals]
+    counts = [max(1, math.floor(goal)) for goal in goals]
     diffs = [count - goal for count, goal in zip(counts, goals, strict=True)]
     while sum(counts) > slots:
         expert = diffs.index(max(diffs))
