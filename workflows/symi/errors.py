@@ -46,6 +46,9 @@ class InvalidArgument(SymiError, ValueError):  # noqa: N818
     """A value is outside what the model is defined for: ``argument``, ``given``, ``expected``."""
 
     code = "INVALID_ARGUMENT"
+    argument: str
+    given: Any
+    expected: Any
 
 
 class InvalidPlacement(InvalidArgument):
@@ -70,6 +73,9 @@ class RunFailed(SymiError):  # noqa: N818
     """A rank died: ``rank``, ``exit_code``, ``committed`` (last committed iteration, 0 if none)."""
 
     code = "RUN_FAILED"
+    rank: int
+    exit_code: int
+    committed: int
 
 
 def _rebuild(error_class: type[SymiError], message: str, details: dict[str, Any]) -> SymiError:

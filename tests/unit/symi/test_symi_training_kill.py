@@ -1,0 +1,123 @@
+"""A rank is killed; the run goes on from the last committed iteration with identical losses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from workflows.symi.control import FileControl, IterationRecord, Placements
+from workflows.symi.errors import Conflict, RunFailed
+from workflows.symi.policies import Symi
+from workflows.symi.training.config import TrainConfig
+from workflows.symi.training.launch import train
+
+CONFIG = TrainConfig(ranks=2, steps=6)
+KILL_AT = 4
+
+Step = Callable[[IterationRecord], Placements]
+
+
+class Deadly(FileControl):
+    """Control state that kills a rank at a chosen point of committing iteration 4."""
+
+    def __init__(self, path: Path, victim: int, when: str) -> None:
+        super().__init__(path, Symi(), layers=2, experts=8, slots=16)
+        self._victim = victim
+        self._when = when
+
+    def step(self, record: IterationRecord) -> Placements:
+        if record.iteration == KILL_AT and self._when == "before the commit":
+            self._kill()
+        answer = super().step(record)
+        if record.iteration == KILL_AT and self._when == "after the commit":
+            self._kill()
+        if record.iteration == KILL_AT and self._when == "during the next iteration":
+            # From another thread, while this one hands out the placements: the ranks are at work.
+            threading.Thread(target=self._kill).start()
+        return answer
+
+    def _kill(self) -> None:
+        os.kill(self.ranks[self._victim][0], signal.SIGKILL)
+
+
+def journal(path: Path) -> FileControl:
+    return FileControl(path, Symi(), layers=2, experts=8, slots=16)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[IterationRecord]:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    return train(CONFIG, journal(folder / "journal"), folder).records
+
+
+@pytest.mark.parametrize(
+    ("victim", "when"),
+    [
+        (1, "before the commit"),
+        (0, "before the commit"),
+        (1, "after the commit"),
+        (1, "during the next iteration"),
+    ],
+)
+def test_a_killed_rank_costs_no_committed_iteration(
+    tmp_path: Path, undisturbed: list[IterationRecord], victim: int, when: str
+) -> None:
+    path = tmp_path / "journal"
+    deadly = Deadly(path, victim, when)
+    with pytest.raises(RunFailed, match=f"rank {victim} ended with -9") as failure:
+        train(CONFIG, deadly, tmp_path)
+    assert (failure.value.rank, failure.value.exit_code) == (victim, -9)
+    assert {state for _, state in deadly.ranks.values()} == {"FAILED"}
+    assert all(_is_gone(pid) for pid, _ in deadly.ranks.values())
+
+    committed = journal(path).begin().iteration
+    assert failure.value.committed == committed == KILL_AT
+    resumed = journal(path)
+    result = train(CONFIG, resumed, tmp_path)
+    assert result.resumed_from == committed
+    assert {state for _, state in resumed.ranks.values()} == {"SUCCEEDED"}
+    assert [_facts(record) for record in resumed.records] == [_facts(r) for r in undisturbed]
+
+
+class Refusing(FileControl):
+    """Control state in which another run has already committed iteration 1 differently."""
+
+    def step(self, record: IterationRecord) -> Placements:
+        raise Conflict("iteration 1 is committed with other popularity", iteration=1)
+
+
+def test_a_refused_commit_ends_the_ranks(tmp_path: Path) -> None:
+    control = Refusing(tmp_path / "journal", Symi(), layers=2, experts=8, slots=16)
+    with pytest.raises(Conflict):
+        train(CONFIG, control, tmp_path)
+    assert all(_is_gone(pid) for pid, _ in control.ranks.values())
+
+
+def test_a_finished_run_starts_no_process(tmp_path: Path, undisturbed: object) -> None:
+    path = tmp_path / "journal"
+    config = TrainConfig(ranks=1, steps=1)
+    train(config, journal(path), tmp_path)
+    control = journal(path)
+    assert train(config, control, tmp_path).records == []
+    assert control.ranks == {}
+
+
+def _facts(record: IterationRecord) -> tuple[object, ...]:
+    """Everything but the latency, with losses to the last bit."""
+    losses = (record.loss.hex(), record.cross_entropy.hex())
+    return (record.iteration, record.popularity, *losses, record.dropped, record.gradient_bytes)
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
