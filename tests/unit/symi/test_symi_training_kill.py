@@ -60,7 +60,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[IterationRecor
 @pytest.mark.parametrize(
     ("victim", "when"),
     [
-        (1, "before the commit"),
         (0, "before the commit"),
         (1, "after the commit"),
         (1, "during the next iteration"),
@@ -78,11 +77,33 @@ def test_a_killed_rank_costs_no_committed_iteration(
     assert all(_is_gone(pid) for pid, _ in deadly.ranks.values())
 
     committed = journal(path).begin().iteration
-    assert failure.value.committed == committed == KILL_AT
+    assert KILL_AT <= failure.value.committed == committed < CONFIG.steps
     resumed = journal(path)
     result = train(CONFIG, resumed, tmp_path)
     assert result.resumed_from == committed
     assert {state for _, state in resumed.ranks.values()} == {"SUCCEEDED"}
+    assert [_facts(record) for record in resumed.records] == [_facts(r) for r in undisturbed]
+
+
+class Unreachable(FileControl):
+    """Control state whose store is away when iteration 4 is to be committed."""
+
+    def step(self, record: IterationRecord) -> Placements:
+        if record.iteration == KILL_AT:
+            raise ConnectionError("the store is away")
+        return super().step(record)
+
+
+def test_an_iteration_that_was_not_committed_is_done_again(
+    tmp_path: Path, undisturbed: list[IterationRecord]
+) -> None:
+    path = tmp_path / "journal"
+    with pytest.raises(ConnectionError, match="the store is away"):
+        train(CONFIG, Unreachable(path, Symi(), layers=2, experts=8, slots=16), tmp_path)
+    # Its checkpoint is on disk already, and must not be what the run goes on from.
+    assert (tmp_path / f"rank-1-iteration-{KILL_AT:06d}.pt").exists()
+    resumed = journal(path)
+    assert train(CONFIG, resumed, tmp_path).resumed_from == KILL_AT - 1
     assert [_facts(record) for record in resumed.records] == [_facts(r) for r in undisturbed]
 
 
