@@ -29,6 +29,7 @@ __all__ = [
     "Figure",
     "Kind",
     "all_figures",
+    "figures_table",
 ]
 
 LARGE_CLUSTER = ExpertLayer(
@@ -138,7 +139,8 @@ def _minutes(model: CalibratedLatency) -> list[Figure]:
             paper=published.MINUTES_TO_LOSS_4[system],
             ours=ours[system],
             tolerance=0.005,
-            kind=Kind.CALIBRATED,
+            # The calibration uses the other four; this one is what it predicts.
+            kind=Kind.INDEPENDENT if system == "flex(50, full)" else Kind.CALIBRATED,
         )
         for system, name in _SYSTEMS.items()
     ]
@@ -226,6 +228,18 @@ def _latencies(model: CalibratedLatency) -> list[Figure]:
         )
         for size, share in published.OVERHEAD_SHARE.items()
     ]
+    shorter = [
+        Figure(
+            number="S6",
+            what=f"shorter iteration than DeepSpeed's, {size}",
+            unit="%",
+            paper=published.LATENCY_LOWER_PERCENT[size],
+            ours=published.LATENCY_LOWER_PERCENT[size],
+            tolerance=0.0,
+            kind=Kind.INPUT,
+        )
+        for size in ("350M", "760M")
+    ]
     return [
         Figure(
             number="S6",
@@ -236,6 +250,7 @@ def _latencies(model: CalibratedLatency) -> list[Figure]:
             tolerance=0.1,
             kind=Kind.INDEPENDENT,
         ),
+        *shorter,
         *shares,
         Figure(
             number="S8",
@@ -323,3 +338,15 @@ def _testbed() -> list[Figure]:
             kind=Kind.INDEPENDENT,
         )
     ]
+
+
+def figures_table(figures: list[Figure]) -> str:
+    """The figures as a Markdown table."""
+    lines = ["| # | figure | paper | here | agrees | kind |", "|---|---|---|---|---|---|"]
+    words = {True: "yes", False: "no", None: "not claimed"}
+    lines += [
+        f"| {figure.number} | {figure.what} ({figure.unit}) | {figure.paper:.5g} | "
+        f"{figure.ours:.5g} | {words[figure.agrees]} | {figure.kind} |"
+        for figure in figures
+    ]
+    return "\n".join(lines)

@@ -68,7 +68,7 @@ def replica_steps(
         axes.step(range(len(replicas)), replicas[:, expert], where="mid", label="replicas")
         axes.set_ylim(bottom=0)
         _label(axes, f"Expert {expert}", "iteration" if row == len(chosen) else "", "slots")
-        axes.legend(loc="upper right", frameon=False)
+        _legend_beside(axes)
     return _svg(figure)
 
 
