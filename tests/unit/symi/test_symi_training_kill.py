@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +19,7 @@ from workflows.symi.control import FileControl, IterationRecord, Placements
 from workflows.symi.errors import Conflict, RunFailed
 from workflows.symi.policies import Symi
 from workflows.symi.training.config import TrainConfig
-from workflows.symi.training.launch import train
+from workflows.symi.training.launch import rank_environment, train
 
 CONFIG = TrainConfig(ranks=2, steps=6)
 KILL_AT = 4
@@ -105,6 +108,51 @@ def test_an_iteration_that_was_not_committed_is_done_again(
     resumed = journal(path)
     assert train(CONFIG, resumed, tmp_path).resumed_from == KILL_AT - 1
     assert [_facts(record) for record in resumed.records] == [_facts(r) for r in undisturbed]
+
+
+_LAUNCHER = """
+import sys
+from pathlib import Path
+from tests.unit.symi.test_symi_training_kill import CONFIG, journal
+from workflows.symi.training.launch import train
+folder = Path(sys.argv[1])
+control = journal(folder / "journal")
+commit = control.step
+def step(record):
+    answer = commit(record)
+    print(record.iteration, *(pid for pid, _ in control.ranks.values()), flush=True)
+    return answer
+control.step = step
+train(CONFIG, control, folder)
+"""
+
+
+def test_a_killed_launcher_takes_its_ranks_along_and_the_run_goes_on(
+    tmp_path: Path, undisturbed: list[IterationRecord]
+) -> None:
+    root = Path(__file__).resolve().parents[3]
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", _LAUNCHER, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=rank_environment(),
+        cwd=root,
+    )
+    assert launcher.stdout is not None
+    with launcher:
+        numbers = [int(word) for word in launcher.stdout.readline().split()]
+        ends = [os.pidfd_open(pid) for pid in numbers[1:]]
+        launcher.kill()
+    assert numbers[0] == 1
+    for end in ends:
+        # A process's descriptor becomes readable when it has ended.
+        assert select.select([end], [], [], 120)[0]
+        os.close(end)
+    resumed = journal(tmp_path / "journal")
+    assert 1 <= train(CONFIG, resumed, tmp_path).resumed_from < CONFIG.steps
+    assert [_facts(record) for record in resumed.records] == [_facts(r) for r in undisturbed]
+    assert not list(tmp_path.glob("meeting-*"))
+    assert not list(tmp_path.glob("*.unfinished"))
 
 
 class Refusing(FileControl):

@@ -2,7 +2,8 @@
 
 A rank writes iteration t before t is committed, and removes t - 1 only after: whichever of the two
 turns out to be committed when a rank dies in between, its files are there on every rank. A file is
-complete or absent: it is written under another name, flushed to disk and renamed.
+complete or absent: it is written under another name, flushed to disk and renamed. Should a rank of
+an earlier attempt still be alive, it writes under a name of its own, and the same bytes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from ..errors import InvalidArgument
 from .config import TrainConfig
 
 __all__ = ["Checkpoints"]
+
+_UNFINISHED = ".unfinished"
 
 
 class Checkpoints:
@@ -33,7 +36,7 @@ class Checkpoints:
     def save(self, rank: int, iteration: int, state: dict[str, Any]) -> None:
         """Write a rank's state durably."""
         path = self.path(rank, iteration)
-        unfinished = path.with_suffix(".unfinished")
+        unfinished = path.with_suffix(f".{os.getpid()}{_UNFINISHED}")
         with unfinished.open("wb") as file:
             torch.save({"config": self._digest, "state": state}, file)
             file.flush()
@@ -71,6 +74,11 @@ class Checkpoints:
             )
         state: dict[str, Any] = stored["state"]
         return state
+
+    def sweep(self) -> None:
+        """Remove what ranks left unfinished when they were killed."""
+        for path in self._directory.glob(f"*{_UNFINISHED}"):
+            path.unlink(missing_ok=True)
 
     def forget_before(self, rank: int, committed: int) -> None:
         """Remove the file that no resumption can need once ``committed`` is committed."""

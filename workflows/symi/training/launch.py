@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import shutil
 import socket
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from typing import Any
 from ..control import Committed, Control, IterationRecord
 from ..errors import InvalidArgument, RunFailed
 from .channel import Channel
+from .checkpoint import Checkpoints
 from .config import TrainConfig
 
 __all__ = ["TrainResult", "rank_environment", "train"]
@@ -29,6 +31,7 @@ _SILENCE_S = 300.0
 """Without any message for this long the run counts as failed."""
 
 _LOG_TAIL_BYTES = 2000
+_MEETING = "meeting-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +69,8 @@ def train(config: TrainConfig, control: Control, directory: Path) -> TrainResult
     _check_shape(config, start)
     records: list[IterationRecord] = []
     if start.iteration < config.steps:
-        with tempfile.TemporaryDirectory(dir=directory) as meeting:
+        _sweep(config, directory)
+        with tempfile.TemporaryDirectory(dir=directory, prefix=_MEETING) as meeting:
             rendezvous = Path(meeting) / "ranks"
             with _started(config, control, directory) as ranks:
                 for member in ranks:
@@ -74,6 +78,13 @@ def train(config: TrainConfig, control: Control, directory: Path) -> TrainResult
                 _serve(ranks, control, start.iteration, records)
                 _finish(ranks, control)
     return TrainResult(resumed_from=start.iteration, records=records)
+
+
+def _sweep(config: TrainConfig, directory: Path) -> None:
+    """Remove what an attempt left whose launcher was killed."""
+    Checkpoints(directory, config).sweep()
+    for meeting in directory.glob(f"{_MEETING}*"):
+        shutil.rmtree(meeting)
 
 
 def _order(
