@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import Any
 
 from .errors import InvalidArgument, InvalidPlacement
@@ -34,9 +35,9 @@ def refused(argument: str, given: Any, expected: str, hint: str) -> InvalidArgum
 
 def positive_int(argument: str, value: Any) -> int:
     """An int of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise refused(argument, value, "a whole number of at least 1", "give a count")
-    return value
+    return int(value)
 
 
 def positive_number(argument: str, value: Any) -> float:
@@ -55,10 +56,11 @@ def non_negative_number(argument: str, value: Any) -> float:
     return float(value)
 
 
-def popularity(
-    values: Sequence[int | float], experts: int | None = None
-) -> list[int] | list[int | float]:
-    """Token counts of one layer, one per expert: finite, at least 0, ``experts`` of them."""
+def popularity(values: Sequence[int | float], experts: int | None = None) -> list[int | float]:
+    """Token counts of one layer, one per expert: finite, at least 0, ``experts`` of them.
+
+    Numbers of numerical libraries come back as Python's own.
+    """
     counts = list(values)
     if not counts:
         raise refused("popularity", counts, "one count per expert", "give at least one expert")
@@ -77,7 +79,7 @@ def popularity(
                 "a finite number of tokens of at least 0",
                 "count the tokens that the router sent to this expert, before drops",
             )
-    return counts
+    return [int(count) if isinstance(count, Integral) else float(count) for count in counts]
 
 
 def fits(experts: int, slots: int) -> None:
@@ -95,7 +97,7 @@ def fits(experts: int, slots: int) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _shown(value: Any, limit: int = 120) -> str:

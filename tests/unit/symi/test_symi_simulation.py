@@ -66,6 +66,7 @@ def test_counts_follow_the_platform_independent_scheduler_and_numpy_alike() -> N
     trace = synthesize(experts=16, tokens=32768, iterations=600, seed=0)
     for row in trace.tokens[:, 0]:
         assert replica_counts(row.tolist(), 64) == _numpy_algorithm(row, 64)
+        assert replica_counts(list(row), 64) == _numpy_algorithm(row, 64)
 
 
 def test_drops_by_hand_and_lag() -> None:

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..costs import shard_length
+from ..errors import InvalidPlacement
 from ..placement import consecutive_groups, hosts_of, rank_slots, sources_of
 from .config import TrainConfig
 
@@ -35,7 +36,7 @@ class ReplicaExchange:
         self._config = config
         self._rank = rank
         self._shard = shard_length(config.expert_parameters, config.ranks)
-        self._groups = {
+        self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {
             ranks: dist.new_group(list(ranks)) for ranks in consecutive_groups(config.ranks)
         }
 
@@ -101,9 +102,20 @@ class ReplicaExchange:
         sums = {}
         for expert, total in local_sum(mine, gradients).items():
             if len(hosts[expert]) > 1:
-                dist.all_reduce(total, group=self._groups[tuple(hosts[expert])])
+                dist.all_reduce(total, group=self._group(expert, hosts[expert]))
             sums[expert] = self.cut(total)
         return sums
+
+    def _group(self, expert: int, hosts: list[int]) -> dist.ProcessGroup:
+        if tuple(hosts) not in self._groups:
+            raise InvalidPlacement(
+                f"expert {expert} is on ranks {hosts}; expected consecutive ranks, for which "
+                "groups exist: place experts with placement.contiguous",
+                argument="placement",
+                given=hosts,
+                expected="consecutive ranks",
+            )
+        return self._groups[tuple(hosts)]
 
     def _all_to_all(
         self, parts: Sequence[Sequence[Tensor]], receive: Sequence[int]
