@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING
 
@@ -9,9 +10,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from workflows.symi.control import MemoryControl
-from workflows.symi.errors import InvalidArgument
-from workflows.symi.placement import counts_of, hosts_of
+from workflows.symi.control import Committed, MemoryControl
+from workflows.symi.errors import InvalidArgument, InvalidPlacement
+from workflows.symi.placement import counts_of, hosts_of, interleaved
 from workflows.symi.policies import Symi
 from workflows.symi.training.config import TrainConfig
 from workflows.symi.training.launch import train
@@ -94,10 +95,24 @@ def test_placements_fill_the_slots_in_order(trained: Trained) -> None:
             assert row == sorted(row)
 
 
-def test_control_state_of_another_shape_is_refused(tmp_path: object) -> None:
+def test_control_state_of_another_shape_is_refused(tmp_path: Path) -> None:
     control = MemoryControl(Symi(), layers=1, experts=8, slots=16)
     with pytest.raises(InvalidArgument, match="create it for this run"):
-        train(TrainConfig(), control, tmp_path)  # type: ignore[arg-type]
+        train(TrainConfig(), control, tmp_path)
+
+
+class Interleaving(MemoryControl):
+    """Control state that spreads replicas over distant ranks."""
+
+    def begin(self) -> Committed:
+        placements = [interleaved(counts_of(row, 8)) for row in super().begin().placements]
+        return Committed(iteration=0, placements=placements)
+
+
+def test_placements_over_distant_ranks_are_refused(tmp_path: Path) -> None:
+    control = Interleaving(Symi(), layers=2, experts=8, slots=16)
+    with pytest.raises(InvalidPlacement, match="ascending"):
+        train(TrainConfig(), control, tmp_path)
 
 
 def _gradient_bytes(placement: list[int], ranks: int) -> float:

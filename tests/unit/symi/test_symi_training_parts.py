@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -85,6 +86,8 @@ def test_worked_example_of_the_representative() -> None:
 
 _TWO_RANKS = """
 import json, sys, torch, torch.distributed as dist
+from workflows.symi.errors import InvariantViolated
+from workflows.symi.training.audit import audit_copies
 from workflows.symi.training.config import TrainConfig
 from workflows.symi.training.replicas import ReplicaExchange
 rank, store = int(sys.argv[1]), dist.FileStore(sys.argv[2], 2)
@@ -96,14 +99,25 @@ gradients = [[torch.tensor(slot, dtype=torch.float64) for slot in slots]]
 shards, sent = exchange.gradient_shards([[0, 0, 0, 1]], gradients)
 weights, _ = exchange.scatter_weights([[0, 1, 1, 1]], shards)
 print(json.dumps([shards.tolist(), sent, [slot.tolist() for slot in weights[0]]]))
+
+audit_copies(config, [[0, 1, 1, 1]], weights, shards)
+if rank == 1:
+    weights[0][0].data[1] = torch.nextafter(weights[0][0].data[1], torch.tensor(9.0).double())
+try:
+    audit_copies(config, [[0, 1, 1, 1]], weights, shards)
+except InvariantViolated as error:
+    print(json.dumps(error.slots))
 dist.destroy_process_group()
 """
 
 
-def test_worked_example_of_the_gradient_sum_over_two_ranks(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
+    """What the two real ranks print, line by line."""
+    meeting = tmp_path_factory.mktemp("two") / "ranks"
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-c", _TWO_RANKS, str(rank), str(tmp_path / "meet")],
+            [sys.executable, "-c", _TWO_RANKS, str(rank), str(meeting)],
             stdout=subprocess.PIPE,
             env=rank_environment(),
         )
@@ -111,13 +125,23 @@ def test_worked_example_of_the_gradient_sum_over_two_ranks(tmp_path: Path) -> No
     ]
     outputs = [process.communicate(timeout=120)[0] for process in ranks]
     assert [process.returncode for process in ranks] == [0, 0]
-    first, second = (json.loads(output) for output in outputs)
+    return [[json.loads(line) for line in output.splitlines()] for output in outputs]
+
+
+def test_worked_example_of_the_gradient_sum_over_two_ranks(two_ranks: list[list[Any]]) -> None:
+    first, second = (lines[0] for lines in two_ranks)
     # Expert 0 on both ranks: [9, 12]; expert 1 on rank 1 only: [7, 8]. Each rank owns one number.
     assert first[0] == [[[9], [7]]]
     assert second[0] == [[[12], [8]]]
     assert (first[1], second[1]) == (0, 8)
     assert first[2] == [[9, 12], [7, 8]]
     assert second[2] == [[7, 8], [7, 8]]
+
+
+def test_an_audit_names_a_slot_that_is_off_by_one_bit_on_every_rank(
+    two_ranks: list[list[Any]],
+) -> None:
+    assert [lines[1:] for lines in two_ranks] == [[["layer 0, slot 2, expert 1"]]] * 2
 
 
 def test_positions_count_earlier_tokens_of_the_same_class() -> None:

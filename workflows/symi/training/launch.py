@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..control import Committed, Control, IterationRecord
-from ..errors import InvalidArgument, RunFailed
+from ..control import Committed, Control, IterationRecord, Placements
+from ..errors import InvalidArgument, InvalidPlacement, RunFailed
 from .channel import Channel
 from .checkpoint import Checkpoints
 from .config import TrainConfig
@@ -60,13 +60,15 @@ def train(config: TrainConfig, control: Control, directory: Path) -> TrainResult
     All slots are compared with the optimizer's shards at the end.
 
     Raises:
-        RunFailed: a rank died; call again with the same arguments to go on.
+        RunFailed: a rank died, or found copies that differ; the end of its log is in the message.
+            Call again with the same arguments to go on.
         InvalidArgument: the control state is of another shape, or checkpoints are missing.
+        InvalidPlacement: the control state's placements are not ascending.
         Conflict: what ``control`` raises; the ranks are ended.
     """
     directory.mkdir(parents=True, exist_ok=True)
     start = control.begin()
-    _check_shape(config, start)
+    _checked(config, start.placements)
     records: list[IterationRecord] = []
     if start.iteration < config.steps:
         _sweep(config, directory)
@@ -75,7 +77,7 @@ def train(config: TrainConfig, control: Control, directory: Path) -> TrainResult
             with _started(config, control, directory) as ranks:
                 for member in ranks:
                     _send(member, _order(config, member.rank, start, directory, rendezvous))
-                _serve(ranks, control, start.iteration, records)
+                _serve(config, ranks, control, start.iteration, records)
                 _finish(ranks, control)
     return TrainResult(resumed_from=start.iteration, records=records)
 
@@ -100,8 +102,9 @@ def _order(
     }
 
 
-def _check_shape(config: TrainConfig, start: Committed) -> None:
-    shapes = [(len(row), max(row) + 1) for row in start.placements]
+def _checked(config: TrainConfig, placements: Placements) -> Placements:
+    """The control state's placements, if they are of this run: of its shape, and ascending."""
+    shapes = [(len(row), max(row) + 1) for row in placements]
     if shapes != [(config.slots, config.experts)] * config.layers:
         raise InvalidArgument(
             f"the control state has (slots, experts) {shapes} per layer; the configuration has "
@@ -110,6 +113,16 @@ def _check_shape(config: TrainConfig, start: Committed) -> None:
             given=shapes,
             expected=[(config.slots, config.experts)] * config.layers,
         )
+    for row in placements:
+        if row != sorted(row):
+            raise InvalidPlacement(
+                f"the control state places {row}; expected experts in ascending order, since only "
+                "consecutive ranks form groups: use placement.contiguous",
+                argument="control",
+                given=row,
+                expected=sorted(row),
+            )
+    return placements
 
 
 @contextmanager
@@ -158,7 +171,11 @@ def rank_environment() -> dict[str, str]:
 
 
 def _serve(
-    ranks: list[_RankProcess], control: Control, committed: int, records: list[IterationRecord]
+    config: TrainConfig,
+    ranks: list[_RankProcess],
+    control: Control,
+    committed: int,
+    records: list[IterationRecord],
 ) -> None:
     """Answer commits until every rank is done."""
     with selectors.DefaultSelector() as selector:
@@ -169,12 +186,13 @@ def _serve(
             if not ready:
                 raise _failed(ranks, control, committed, f"no rank spoke for {_SILENCE_S:g} s")
             for key, _ in ready:
-                committed = _answer(key.data, ranks, control, committed, records)
+                committed = _answer(config, key.data, ranks, control, committed, records)
                 if key.data.done:
                     selector.unregister(key.fileobj)
 
 
 def _answer(
+    config: TrainConfig,
     member: _RankProcess,
     ranks: list[_RankProcess],
     control: Control,
@@ -189,7 +207,7 @@ def _answer(
         member.done = True
         return committed
     record = IterationRecord(**message["record"])
-    placements = control.step(record)
+    placements = _checked(config, control.step(record))
     records.append(record)
     try:
         member.channel.send({"placements": placements})

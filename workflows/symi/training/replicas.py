@@ -19,7 +19,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..costs import shard_length
-from ..errors import InvalidPlacement
 from ..placement import consecutive_groups, hosts_of, rank_slots, sources_of
 from .config import TrainConfig
 
@@ -45,6 +44,7 @@ class ReplicaExchange:
     ) -> tuple[Tensor, int]:
         """This rank's shard of every expert's gradient ``[L, E, shard]``, and bytes it sent.
 
+        Placements are ascending, so that hosts are consecutive ranks; the launcher checks it.
         ``gradients[layer][k]`` is that of this rank's k-th slot. The bytes are of the shards, not
         of the all-reduce.
         """
@@ -102,20 +102,9 @@ class ReplicaExchange:
         sums = {}
         for expert, total in local_sum(mine, gradients).items():
             if len(hosts[expert]) > 1:
-                dist.all_reduce(total, group=self._group(expert, hosts[expert]))
+                dist.all_reduce(total, group=self._groups[tuple(hosts[expert])])
             sums[expert] = self.cut(total)
         return sums
-
-    def _group(self, expert: int, hosts: list[int]) -> dist.ProcessGroup:
-        if tuple(hosts) not in self._groups:
-            raise InvalidPlacement(
-                f"expert {expert} is on ranks {hosts}; expected consecutive ranks, for which "
-                "groups exist: place experts with placement.contiguous",
-                argument="placement",
-                given=hosts,
-                expected="consecutive ranks",
-            )
-        return self._groups[tuple(hosts)]
 
     def _all_to_all(
         self, parts: Sequence[Sequence[Tensor]], receive: Sequence[int]
