@@ -77,8 +77,13 @@ def train(config: TrainConfig, control: Control, directory: Path) -> TrainResult
             with _started(config, control, directory) as ranks:
                 for member in ranks:
                     _send(member, _order(config, member.rank, start, directory, rendezvous))
-                _serve(config, ranks, control, start.iteration, records)
-                _finish(ranks, control)
+                _Attempt(
+                    config=config,
+                    control=control,
+                    ranks=ranks,
+                    committed=start.iteration,
+                    records=records,
+                ).serve()
     return TrainResult(resumed_from=start.iteration, records=records)
 
 
@@ -170,50 +175,68 @@ def rank_environment() -> dict[str, str]:
     }
 
 
-def _serve(
-    config: TrainConfig,
-    ranks: list[_RankProcess],
-    control: Control,
-    committed: int,
-    records: list[IterationRecord],
-) -> None:
-    """Answer commits until every rank is done."""
-    with selectors.DefaultSelector() as selector:
-        for member in ranks:
-            selector.register(member.channel, selectors.EVENT_READ, member)
-        while not all(member.done for member in ranks):
-            ready = selector.select(_SILENCE_S)
-            if not ready:
-                raise _failed(ranks, control, committed, f"no rank spoke for {_SILENCE_S:g} s")
-            for key, _ in ready:
-                committed = _answer(config, key.data, ranks, control, committed, records)
-                if key.data.done:
-                    selector.unregister(key.fileobj)
+@dataclass(kw_only=True, slots=True)
+class _Attempt:
+    """One start of the ranks: what they report, up to their end."""
 
+    config: TrainConfig
+    control: Control
+    ranks: list[_RankProcess]
+    committed: int
+    """Last committed iteration."""
+    records: list[IterationRecord]
+    """The iterations committed by this attempt."""
 
-def _answer(
-    config: TrainConfig,
-    member: _RankProcess,
-    ranks: list[_RankProcess],
-    control: Control,
-    committed: int,
-    records: list[IterationRecord],
-) -> int:
-    """Handle one message of a rank; the last committed iteration."""
-    message = member.channel.receive()
-    if message is None:
-        raise _failed(ranks, control, committed, "a rank died")
-    if message["kind"] == "done":
-        member.done = True
-        return committed
-    record = IterationRecord(**message["record"])
-    placements = _checked(config, control.step(record))
-    records.append(record)
-    try:
-        member.channel.send({"placements": placements})
-    except OSError as error:
-        raise _failed(ranks, control, record.iteration, "a rank died") from error
-    return record.iteration
+    def serve(self) -> None:
+        """Answer commits until every rank is done."""
+        with selectors.DefaultSelector() as selector:
+            for member in self.ranks:
+                selector.register(member.channel, selectors.EVENT_READ, member)
+            while not all(member.done for member in self.ranks):
+                ready = selector.select(_SILENCE_S)
+                if not ready:
+                    raise self._failed(f"no rank spoke for {_SILENCE_S:g} s")
+                for key, _ in ready:
+                    self._answer(key.data)
+                    if key.data.done:
+                        selector.unregister(key.fileobj)
+        for member in self.ranks:
+            member.process.wait()
+            self.control.rank_state(member.rank, member.process.pid, "SUCCEEDED")
+
+    def _answer(self, member: _RankProcess) -> None:
+        """Handle one message of a rank."""
+        message = member.channel.receive()
+        if message is None:
+            raise self._failed("a rank died")
+        if message["kind"] == "done":
+            member.done = True
+            return
+        record = IterationRecord(**message["record"])
+        placements = _checked(self.config, self.control.step(record))
+        self.records.append(record)
+        self.committed = record.iteration
+        try:
+            member.channel.send({"placements": placements})
+        except OSError as error:
+            raise self._failed("a rank died") from error
+
+    def _failed(self, reason: str) -> RunFailed:
+        """End all ranks, note their states, and describe the one that died first."""
+        culprit = _dead_rank(self.ranks)
+        for member in self.ranks:
+            member.process.kill()
+            member.process.wait()
+            self.control.rank_state(member.rank, member.process.pid, "FAILED")
+        code = culprit.process.returncode
+        return RunFailed(
+            f"{reason}: rank {culprit.rank} ended with {code}, iteration {self.committed} is "
+            "committed; call train again with the same control state and folder to go on.\n"
+            f"{_tail(culprit.log)}",
+            rank=culprit.rank,
+            exit_code=code,
+            committed=self.committed,
+        )
 
 
 def _send(member: _RankProcess, message: dict[str, Any]) -> None:
@@ -222,29 +245,6 @@ def _send(member: _RankProcess, message: dict[str, Any]) -> None:
         member.channel.send(message)
     except BrokenPipeError:
         return
-
-
-def _finish(ranks: list[_RankProcess], control: Control) -> None:
-    for member in ranks:
-        member.process.wait()
-        control.rank_state(member.rank, member.process.pid, "SUCCEEDED")
-
-
-def _failed(ranks: list[_RankProcess], control: Control, committed: int, reason: str) -> RunFailed:
-    """End all ranks, note their states, and describe the one that died first."""
-    culprit = _dead_rank(ranks)
-    for member in ranks:
-        member.process.kill()
-        member.process.wait()
-        control.rank_state(member.rank, member.process.pid, "FAILED")
-    code = culprit.process.returncode
-    return RunFailed(
-        f"{reason}: rank {culprit.rank} ended with {code}, iteration {committed} is committed; "
-        f"call train again with the same control state and folder to go on.\n{_tail(culprit.log)}",
-        rank=culprit.rank,
-        exit_code=code,
-        committed=committed,
-    )
 
 
 def _dead_rank(ranks: list[_RankProcess]) -> _RankProcess:
