@@ -42,7 +42,7 @@ class SymiError(Exception):
         return (_rebuild, (type(self), self.message, self.details))
 
 
-class InvalidArgument(SymiError, ValueError):  # noqa: N818
+class InvalidArgument(SymiError, ValueError):
     """A value is outside what the model is defined for: ``argument``, ``given``, ``expected``."""
 
     code = "INVALID_ARGUMENT"
@@ -57,19 +57,19 @@ class InvalidPlacement(InvalidArgument):
     code = "INVALID_PLACEMENT"
 
 
-class Conflict(SymiError):  # noqa: N818
+class Conflict(SymiError):
     """Other data is already stored under the same key; nothing was changed."""
 
     code = "CONFLICT"
 
 
-class InvariantViolated(SymiError):  # noqa: N818
+class InvariantViolated(SymiError):
     """Copies that must be bit-identical are not."""
 
     code = "INVARIANT_VIOLATED"
 
 
-class RunFailed(SymiError):  # noqa: N818
+class RunFailed(SymiError):
     """A rank died: ``rank``, ``exit_code``, ``committed`` (last committed iteration, 0 if none)."""
 
     code = "RUN_FAILED"
