@@ -50,7 +50,9 @@ CREATE TABLE apiary.installation (
 CREATE TABLE apiary.runtime_module (
     name        text PRIMARY KEY,           -- dotted, as it is imported
     source      text NOT NULL,
-    is_package  boolean NOT NULL
+    is_package  boolean NOT NULL,
+    bytecode    bytea,                      -- compiled when installed: a new backend starts sooner
+    magic       bytea                       -- of the Python that compiled it
 );
 
 CREATE TABLE apiary.application (
