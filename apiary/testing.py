@@ -107,10 +107,16 @@ class TestServer:
         key = bundle.id if bundle else ""
         if key not in self._templates:
             name = f"apiary_template_{uuid4().hex[:12]}"
-            self._execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+            base = self._template(None) if bundle else "template1"
+            self._execute(
+                sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
+                    sql.Identifier(name), sql.Identifier(base)
+                )
+            )
             with psycopg.connect(self.url(name), autocommit=True) as connection:
-                migrating.apply(connection)
-                if bundle is not None:
+                if bundle is None:
+                    migrating.apply(connection)
+                else:
                     deploy(connection, bundle, principal="test")
             self._templates[key] = name
         return self._templates[key]
