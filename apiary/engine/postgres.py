@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import AsyncConnection, sql
+from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from ..errors import ApiaryError, ConfigurationError, UnavailableError
@@ -247,8 +248,9 @@ class PostgresEngine:
                 timeout_ms = 0 if isolation == IN_DATABASE else self._default_timeout_ms
                 level = "read committed" if isolation == IN_DATABASE else isolation
                 escaped = level.replace(" ", "\\ ")
+                given = conninfo_to_dict(self.url).get("options") or ""
                 options = (
-                    f"-c default_transaction_isolation={escaped}"
+                    f"{given} -c default_transaction_isolation={escaped}"
                     f" -c statement_timeout={timeout_ms}"
                     " -c idle_in_transaction_session_timeout=60000"
                 )
