@@ -46,7 +46,13 @@ T = TypeVar("T")
 
 # A throw-away server need not survive a power failure. Tests of durability say fsync=on themselves.
 _MEMORY_BYTES = 2 * 1024**3  # free, for a server's data to be kept in memory
-FAST_SETTINGS = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "128MB"}
+FAST_SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "128MB",
+    "shared_preload_libraries": "pg_stat_statements",
+    "max_connections": "200",
+}
 
 
 class LoopThread:
@@ -160,7 +166,7 @@ class Platform:
     def invoke(self, function: str, /, *, run_id: str | None = None, **document: Any) -> Outcome:
         """Invoke a function with a JSON document as its input; return the recorded outcome."""
         invocation = Invocation(
-            run_id=run_id or new_run_id(),
+            run_id=new_run_id() if run_id is None else run_id,
             application=self.application,
             function=function,
             input=json.dumps(document),

@@ -28,9 +28,9 @@ from apiary_runtime.interrupts import (
     transaction_isolation,
 )
 from apiary_runtime.output import kept_output
-from apiary_runtime.payload import read_input
+from apiary_runtime.payload import encode_input, read_input
 
-from apiary.authoring.values import canonical, digest, dumps
+from apiary.authoring.values import canonical, digest
 from apiary.errors import ApiaryError, BadArgument, DeployError, IdempotencyMismatch, LeaseLost
 
 # The SQL states of this runtime; the engine knows them.
@@ -94,6 +94,7 @@ class Runtime:
             if not function.is_loaded:
                 self._load(loaded, function)
             kwargs, document = function.function.signature.normalise(read_input(input_text))
+            stored_input = encode_input(document)
         except ApiaryError as error:
             return _leave(error)
         call = Call(function.function, loaded, kwargs)
@@ -107,7 +108,7 @@ class Runtime:
             xid = self._record(
                 run_id, seq, name, application, loaded.id, principal,
                 "SUCCEEDED" if error_text is None else "FAILED",
-                dumps(document), digest(canonical(document)), call.output, error_text, attempt,
+                stored_input, digest(canonical(document)), call.output, error_text, attempt,
                 started, time.time(), transaction_isolation(), read_only, reads,
                 json.dumps(call.context.calls) if call.context.calls else None,
                 call.log, trace,
