@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -58,6 +60,7 @@ class Workshop:
         return platform
 
     def close(self) -> None:
+        """Close and drop everything."""
         for platform, database in self._made:
             platform.close()
             self._server.drop_database(database)
@@ -81,6 +84,21 @@ def bundle_of(workshop: Workshop) -> Callable[..., Bundle]:
 def make_app(workshop: Workshop) -> MakeApp:
     """Deploys an application given as files into a database of its own."""
     return workshop.make
+
+
+@pytest.fixture
+def make_workshop(tmp_path: Path) -> Callable[[TestServer], Workshop]:
+    """A workshop on another server, which the test itself removes."""
+    return lambda server: Workshop(server, tmp_path)
+
+
+@pytest.fixture
+def test_directory() -> Iterator[Path]:
+    """A directory that every account can enter, for a server of the test's own."""
+    directory = Path(tempfile.mkdtemp(prefix="apiary-test-"))
+    directory.chmod(0o755)
+    yield directory
+    shutil.rmtree(directory)
 
 
 @pytest.fixture(scope="module")
