@@ -69,6 +69,7 @@ class PostgresEngine:
         # Only of connections whose timeout was changed.
         self._timeouts_ms: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
         self._lock = asyncio.Lock()
+        self._checks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> PostgresEngine:
         return self
@@ -78,6 +79,7 @@ class PostgresEngine:
 
     async def close(self) -> None:
         """Close every connection."""
+        await asyncio.gather(*self._checks)
         for pool in self._pools.values():
             await pool.close()
         self._pools.clear()
@@ -230,7 +232,11 @@ class PostgresEngine:
     async def _drop_broken_connections(self) -> None:
         """After one connection broke: others may be as dead, and each would cost an attempt."""
         for pool in list(self._pools.values()):
-            await pool.check()
+            # In a task of its own, because the pool swallows a cancellation that arrives meanwhile.
+            check = asyncio.create_task(pool.check())
+            self._checks.add(check)
+            check.add_done_callback(self._checks.discard)
+            await asyncio.shield(check)
 
     async def _set_timeout(self, connection: Connection, timeout_ms: int | None) -> None:
         """Give the session another statement timeout, only where it differs from what it has."""
