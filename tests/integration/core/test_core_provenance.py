@@ -16,7 +16,7 @@ FILES = {
     "functions/kv/sql/001_tables.sql": """
         CREATE TABLE kv.pair (key int PRIMARY KEY, value int NOT NULL);
         CREATE TABLE kv.pair_two (key int PRIMARY KEY, value_two int NOT NULL);
-        CREATE TABLE kv.keyless (a int, b text);
+        CREATE TABLE kv.keyless (n int, o text, v_statement text);
         CREATE TABLE kv.parted (id int, region text, n int, PRIMARY KEY (id, region))
             PARTITION BY LIST (region);
         CREATE TABLE kv.parted_a PARTITION OF kv.parted FOR VALUES IN ('a');
@@ -163,11 +163,11 @@ def test_an_update_of_the_key_is_listed_under_both_keys(kv: Platform) -> None:
 
 
 def test_a_table_without_a_primary_key_is_logged_without_keys(kv: Platform) -> None:
-    kv.query("INSERT INTO kv.keyless VALUES (1, 'x')")
-    kv.query("UPDATE kv.keyless SET b = 'y'")
+    kv.query("INSERT INTO kv.keyless VALUES (1, 'x', '')")
+    kv.query("UPDATE kv.keyless SET o = 'y'")
     assert writes(kv) == [
-        ("I", None, None, {"a": 1, "b": "x"}),
-        ("U", None, {"a": 1, "b": "x"}, {"a": 1, "b": "y"}),
+        ("I", None, None, {"n": 1, "o": "x", "v_statement": ""}),
+        ("U", None, {"n": 1, "o": "x", "v_statement": ""}, {"n": 1, "o": "y", "v_statement": ""}),
     ]
 
 
