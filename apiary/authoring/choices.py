@@ -7,8 +7,6 @@ keeps the natural form (``str`` in ``str | UUID``), and the others are marked: b
 in the annotation. An unmarked document that fits exactly one member is read as that one.
 """
 
-# ruff: noqa: ARG002 - all codecs have one signature, and a leaf has no use for the depth
-
 from __future__ import annotations
 
 import enum
@@ -69,26 +67,29 @@ class UnionCodec(Codec):
         members: list[Codec] = self.members
         names = _distinct_names(members)
         self._by_name = dict(zip(names, members))  # noqa: B905 - Python 3.9
-        self._by_python_type: dict[type, list[int]] = {}
-        self._by_tag: dict[str, list[Codec]] = {}
+        by_python_type: dict[type, list[int]] = {}
+        by_tag: dict[str, list[Codec]] = {}
         self._by_shape = {
             shape: _owners(shape, members) for shape in frozenset(SHAPE_OF_TYPE.values())
         }
         for index, member in enumerate(members):
             for python_type in member.python_types:
-                self._by_python_type.setdefault(python_type, []).append(index)
+                by_python_type.setdefault(python_type, []).append(index)
             for tag in member.tags:
-                self._by_tag.setdefault(tag, []).append(member)
-        for owners in self._by_tag.values():
-            owners[:] = [m for m in owners if isinstance(m, AnyCodec)] or owners
-        self._marks = {}
+                by_tag.setdefault(tag, []).append(member)
+        self._by_python_type = by_python_type
+        self._by_tag = {tag: _only_any(owners) or owners for tag, owners in by_tag.items()}
+        marks: dict[int, str] = {}
         for index, member in enumerate(members):
             if self._is_told_by_shape(member):
                 continue
-            tag = member.tag
-            own_tag = tag is not None and self._by_tag[tag] == [member]
-            self._marks[index] = tag if tag is not None and own_tag else names[index]
-        return self._marks
+            own_tag = member.tag
+            if own_tag is None or self._by_tag[own_tag] != [member]:
+                own_tag = names[index]
+            marks[index] = own_tag
+        # Assigned last: its presence tells other threads that all is arranged.
+        self._marks = marks
+        return marks
 
     def _is_told_by_shape(self, member: Codec) -> bool:
         # Its own tags must be nobody else's as well: a Sequence may write a "$tuple".
@@ -169,11 +170,14 @@ class UnionCodec(Codec):
         )
 
 
+def _only_any(members: list[Codec]) -> list[Codec]:
+    return [member for member in members if isinstance(member, AnyCodec)]
+
+
 def _owners(shape: str, members: list[Codec]) -> list[Codec]:
     """The members that a document of this shape may belong to; one if it is told by its shape."""
     claiming = [member for member in members if shape in member.shapes]
-    plain = [member for member in claiming if isinstance(member, AnyCodec)]
-    plain = plain or [member for member in claiming if member.plain]
+    plain = _only_any(claiming) or [member for member in claiming if member.plain]
     if len(plain) == 1:
         return plain
     return claiming or [member for member in members if shape in member.lenient_shapes]
@@ -234,11 +238,11 @@ def _tag_of(document: Any) -> str | None:
 class EnumCodec(_FixedCodec):
     """An Enum as its member's value, written as under Any; rebuilt by value."""
 
-    __slots__ = ("_by_member",)
+    __slots__ = ("_by_name",)
 
     def __init__(self, annotation: Any, text: str) -> None:
         super().__init__(annotation, text)
-        self._by_member: dict[Any, Any] = {}
+        self._by_name: dict[str, Any] = {}
 
     def prepare(self, builder: Builder, path: str) -> None:
         pairs = []
@@ -249,7 +253,7 @@ class EnumCodec(_FixedCodec):
                 raise unsupported(
                     self.annotation, path, f"has a member whose value cannot be stored: {problem}"
                 ) from None
-        self._by_member = dict(pairs)
+        self._by_name = {member.name: document for member, document in pairs}
         self.fill(pairs)
 
     @property
@@ -259,8 +263,8 @@ class EnumCodec(_FixedCodec):
     def write(self, value: Any, depth: int) -> Any:
         if type(value) is not self.annotation:
             raise self.mismatch(value)
-        if value in self._by_member:
-            return self._by_member[value]
+        if value.name in self._by_name:
+            return self._by_name[value.name]
         return int(value.value)  # a combination of flags
 
     def read(self, document: Any, depth: int) -> Any:
@@ -297,6 +301,11 @@ class LiteralCodec(_FixedCodec):
             pairs.append((value, codec.write(value, 0)))
         self._documents = {(type(value), value): document for value, document in pairs}
         self.fill(pairs)
+
+    def plausible(self, document: Any) -> bool:
+        return SHAPE_OF_TYPE.get(type(document)) in self.shapes and (
+            sorted_text(document) in self._by_text
+        )
 
     def write(self, value: Any, depth: int) -> Any:
         try:

@@ -119,7 +119,8 @@ class Function(Registered, Generic[P, R]):
     def __call__(self, db: Database, /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
-    def __call__(self, *args: Any, **kwargs: Any) -> R:
+    # mypy does not see that *args takes the first overload's P.args after its db.
+    def __call__(self, *args: Any, **kwargs: Any) -> R:  # type: ignore[misc]
         if args and isinstance(args[0], Database):
             return cast(R, self.body(*args, **kwargs))
         return cast(R, self._call(args, kwargs))
@@ -237,6 +238,11 @@ def function(
             raise DeployError(
                 f"function {fn.__qualname__} has no parameter for the database",
                 hint=f"write: def {fn.__name__}(db: Database, ...)",
+            )
+        if inspect.iscoroutinefunction(fn):
+            raise DeployError(
+                f"function {fn.__qualname__} is async",
+                hint="a function is one transaction and has nothing to wait for: use a plain def",
             )
         if partition is not None and partition not in parameters[1:]:
             raise DeployError(f"{fn.__qualname__} has no parameter {partition!r} to partition by")

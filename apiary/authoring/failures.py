@@ -113,7 +113,7 @@ def _details(exc: BaseException, notes: list[str]) -> dict[str, Any]:
 
 def _arguments(exc: BaseException, notes: list[str]) -> list[Any] | None:
     try:
-        arguments: list[Any] = _ANY.encode(list(exc.args), "args")
+        arguments: list[Any] = _ANY.encode(_constructor_arguments(exc), "args")
     except ValueProblem as problem:
         notes.append(printable(f"dropped {problem}"))
         return None
@@ -121,6 +121,13 @@ def _arguments(exc: BaseException, notes: list[str]) -> list[Any] | None:
         notes.append(f"args are missing: reading them raised {type(error).__name__}")
         return None
     return arguments
+
+
+def _constructor_arguments(exc: BaseException) -> list[Any]:
+    if isinstance(exc, OSError) and exc.filename is not None:
+        # OSError moves the file's name from its args to an attribute outside __dict__.
+        return [exc.errno, exc.strerror, exc.filename]
+    return list(exc.args)
 
 
 def _stack(exc: BaseException, notes: list[str]) -> str:
@@ -142,9 +149,10 @@ def rebuild_exception(
 ) -> BaseException:
     """The exception of a record.
 
-    An error of the platform is that error again. Else ``find_class(module, type)`` gives its class, or None where that is not to be had. An Exception
-    subclass is instantiated without its constructor, with ``args`` and attributes restored; for
-    anything else the result is an `errors.FunctionError` with type, code, details and declared.
+    An error of the platform is that error again. Else ``find_class(module, type)`` gives its class,
+    or None where that is not to be had. An Exception subclass is instantiated without its
+    constructor, with ``args`` and attributes restored; for anything else the result is an
+    `errors.FunctionError` with type, code, details and declared.
     """
     if "platform" in document:
         return errors.ApiaryError.from_json(document["platform"])
@@ -180,6 +188,6 @@ def _instantiate(kind: type[Exception], document: dict[str, Any]) -> Exception |
             instance = built_in.__new__(kind)
         except TypeError:  # an ExceptionGroup without its exceptions
             return None
-    BaseException.__setattr__(instance, "args", tuple(arguments))
+        BaseException.__setattr__(instance, "args", tuple(arguments))
     vars(instance).update(details)
     return instance

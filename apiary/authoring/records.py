@@ -12,6 +12,7 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
+from apiary.authoring.choices import LiteralCodec
 from apiary.authoring.codec import (
     MAX_DEPTH,
     Builder,
@@ -81,10 +82,18 @@ class RecordCodec(Codec):
     def plausible(self, document: Any) -> bool:
         if type(document) is not dict:
             return False
-        found = {self.by_key[key].name for key in document if key in self.by_key}
-        return len(found) == len(document) and all(
-            field.name in found for field in self.fields if field.required
-        )
+        found = {self.by_key[key].name: key for key in document if key in self.by_key}
+        if len(found) != len(document):
+            return False
+        for field in self.fields:
+            if field.name not in found:
+                if field.required:
+                    return False
+            elif isinstance(field.codec, LiteralCodec) and not field.codec.plausible(
+                document[found[field.name]]
+            ):
+                return False  # the field that discriminates says another class
+        return True
 
     def write(self, value: Any, depth: int) -> Any:
         if type(value) is not self.annotation:
@@ -140,7 +149,7 @@ class RecordCodec(Codec):
                 raise ValueProblem(f".{field.name}", f"is missing, and {self.text} needs it")
         return values
 
-    def unknown_field(self, key: str, document: Any, depth: int) -> dict[str, Any]:  # noqa: ARG002
+    def unknown_field(self, key: str, document: Any, depth: int) -> dict[str, Any]:
         """What to do with a key that is no field: refuse it."""
         raise ValueProblem(
             "", f"{self.text} has no field {show(key)[4:]}{nearest(key, self.by_key)}"

@@ -12,8 +12,6 @@ self-describing form, an object with one key that starts with "$":
 Lone surrogates are refused: neither UTF-8 nor PostgreSQL can hold them.
 """
 
-# ruff: noqa: ARG002 - all codecs have one signature, and a leaf has no use for the depth
-
 from __future__ import annotations
 
 import base64
@@ -30,6 +28,7 @@ from apiary.authoring.codec import Codec, ValueProblem
 # Python refuses to convert more than 4,300 decimal digits by default, and an installation may set
 # the limit as low as 640 digits (2,126 bits); hexadecimal has no limit.
 _MAX_DECIMAL_BITS = 2_000
+_FOLD = "[fold=1]"
 _MICROSECOND = dt.timedelta(microseconds=1)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _UNESCAPE = {"\\": "\\", "0": "\0"}
@@ -321,7 +320,7 @@ class DateCodec(TextualCodec):
 
 
 class TimeCodec(TextualCodec):
-    """``time`` as ISO 8601, with its offset if it has one."""
+    """``time`` as ISO 8601, with its offset if it has one; ``fold=1`` as for a datetime."""
 
     __slots__ = ()
     tag = "$time"
@@ -329,17 +328,17 @@ class TimeCodec(TextualCodec):
     python_types = (dt.time,)
 
     def to_text(self, value: Any) -> str:
-        _check_offset(value)
-        return str(value.isoformat())
+        return _moment_text(value)
 
     def from_text(self, text: str) -> Any:
-        return dt.time.fromisoformat(_with_numeric_offset(text))
+        return _read_moment(dt.time, text)
 
 
 class DatetimeCodec(TextualCodec):
     """``datetime`` as ISO 8601 with microseconds and offset; a naive one is given no zone.
 
-    The offset travels, not the name of the zone: the value read back has a fixed offset.
+    The offset travels, not the name of the zone: the value read back has a fixed offset. A naive
+    one with ``fold=1`` ends in ``[fold=1]``.
     """
 
     __slots__ = ()
@@ -348,8 +347,7 @@ class DatetimeCodec(TextualCodec):
     python_types = (dt.datetime,)
 
     def to_text(self, value: Any) -> str:
-        _check_offset(value)
-        return str(value.isoformat())
+        return _moment_text(value)
 
     def from_subclass(self, value: Any) -> Any:
         if not isinstance(value, dt.datetime):
@@ -363,19 +361,27 @@ class DatetimeCodec(TextualCodec):
     def from_text(self, text: str) -> Any:
         if len(text) <= 10:
             raise ValueProblem("", f"expected a datetime with its time of day, got {text!r}")
-        return dt.datetime.fromisoformat(_with_numeric_offset(text))
+        return _read_moment(dt.datetime, text)
 
 
-def _check_offset(value: Any) -> None:
-    if value.tzinfo is not None and value.utcoffset() is None:
+def _moment_text(value: Any) -> str:
+    text = str(value.isoformat())
+    if value.tzinfo is None:
+        # ISO 8601 cannot say that a naive time is the second of two equal ones.
+        return text + _FOLD if value.fold else text
+    if value.utcoffset() is None:
         raise ValueProblem(
             "", "has a zone without a fixed offset, which would be lost; use a fixed offset"
         )
+    return text
 
 
-def _with_numeric_offset(text: str) -> str:
-    # Before Python 3.11 fromisoformat does not know the suffix Z.
-    return f"{text[:-1]}+00:00" if text.endswith(("Z", "z")) else text
+def _read_moment(kind: Any, text: str) -> Any:
+    if text.endswith(("Z", "z")):  # fromisoformat knows it only since Python 3.11
+        text = f"{text[:-1]}+00:00"
+    if text.endswith(_FOLD):
+        return kind.fromisoformat(text[: -len(_FOLD)]).replace(fold=1)
+    return kind.fromisoformat(text)
 
 
 class TimedeltaCodec(Codec):

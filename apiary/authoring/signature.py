@@ -67,6 +67,7 @@ class Signature:
         "_by_name",
         "_function",
         "_parameters",
+        "_positional",
         "_raw",
         "_raw_returns",
         "_result",
@@ -79,6 +80,7 @@ class Signature:
     ) -> None:
         self._function = function
         self._raw = raw
+        self._positional = [p.name for p in raw if p.kind is not p.KEYWORD_ONLY]
         self._raw_returns = raw_returns
         self._parameters: list[Parameter] | None = None
         self.name: str = getattr(function, "__name__", type(function).__name__)
@@ -206,7 +208,7 @@ class Signature:
         return document
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        positional = [raw.name for raw in self._raw if raw.kind is not raw.KEYWORD_ONLY]
+        positional = self._positional
         if len(args) > len(positional):
             raise errors.BadArgument(
                 f"{self.name}: takes {len(positional)} positional arguments, got {len(args)}",

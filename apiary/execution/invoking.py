@@ -44,9 +44,10 @@ class RetryPolicy:
     first_delay_s: float = 0.001
     factor: float = 1.5
     max_delay_s: float = 2.0
+    reconnect_delay_s: float = 0.25  # between attempts to reach a database that is away
 
     def delay_s(self, attempt: int) -> float:
-        """The pause after the ``attempt``-th attempt (from 1), between half and all of its bound."""
+        """The pause after the ``attempt``-th attempt (from 1): half to all of its bound."""
         bound = min(self.max_delay_s, self.first_delay_s * self.factor ** (attempt - 1))
         return bound * (0.5 + random.random() / 2)
 
@@ -111,8 +112,9 @@ class Invoker:
         budget_ends = time.monotonic() + self._policy.budget_s
         look_up = not fresh
         while True:
-            if look_up and (outcome := await self._engine.recorded(invocation)) is not None:
+            if look_up and (outcome := await self._recorded(invocation, budget_ends)) is not None:
                 return outcome
+            look_up = not fresh
             started_at = datetime.now(UTC)
             try:
                 return await self._engine.invoke(invocation)
@@ -133,16 +135,29 @@ class Invoker:
                         attempts=invocation.attempt,
                     ) from conflict
             except UnavailableError as lost:
-                delay_s = self._policy.max_delay_s / 4
-                if time.monotonic() + delay_s > budget_ends:
-                    raise self._unknown(invocation) from lost
+                await asyncio.sleep(self._policy.reconnect_delay_s)
+                if (outcome := await self._recorded(invocation, budget_ends)) is not None:
+                    return outcome  # it had committed before the connection broke
+                await self._log(invocation, "RETRIED", lost, started_at)
+                if time.monotonic() > budget_ends:
+                    raise
+                delay_s = 0.0
             except (DeadlineExceeded, Cancelled) as error:
                 status = "TIMED_OUT" if isinstance(error, DeadlineExceeded) else "CANCELLED"
                 await self._log(invocation, status, error, started_at)
                 raise
-            look_up = True  # an attempt was made: it may have committed
             invocation = replace(invocation, attempt=invocation.attempt + 1)
             await asyncio.sleep(delay_s)
+
+    async def _recorded(self, invocation: Invocation, budget_ends: float) -> Outcome | None:
+        """What is recorded under the id; waits for a database that is away, within the budget."""
+        while True:
+            try:
+                return await self._engine.recorded(invocation)
+            except UnavailableError as lost:
+                if time.monotonic() + self._policy.reconnect_delay_s > budget_ends:
+                    raise self._unknown(invocation) from lost
+                await asyncio.sleep(self._policy.reconnect_delay_s)
 
     def _unknown(self, invocation: Invocation) -> UnavailableError:
         return UnavailableError(
@@ -165,7 +180,7 @@ def raise_recorded_error(outcome: Outcome) -> None:
     """Raise the error that an outcome records, if it records one."""
     if outcome.error is None:
         return
-    error = rebuild_exception(outcome.error, lambda module, name: None)
+    error = rebuild_exception(outcome.error, lambda _module, _name: None)
     if isinstance(error, FunctionError):
         error.metadata["stack"] = outcome.error.get("stack")
     raise error

@@ -1,6 +1,6 @@
 """The service: one thin method per RPC. It checks the request, asks, and makes the answer."""
 
-# ruff: noqa: ARG002, N802 - every method has one form, and the name of its RPC
+# ruff: noqa: N802 - every method has one form, and the name of its RPC
 
 from __future__ import annotations
 

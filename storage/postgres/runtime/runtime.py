@@ -15,136 +15,36 @@ import time
 from typing import Any, NoReturn
 
 import plpy  # type: ignore[import-not-found]
-from apiary.authoring.context import Context, running_in
-from apiary.authoring.decorators import Function, Registered
-from apiary.authoring.failures import encode_exception
-from apiary.authoring.signature import Signature
-from apiary.authoring.values import canonical, digest, dumps
-from apiary.errors import (
-    ApiaryError,
-    DeployError,
-    IdempotencyMismatch,
-    LeaseLost,
-    PayloadTooLarge,
-    StatementError,
-    UsageError,
-)
-from apiary_runtime.database import PlpyDatabase, TransactionLost
+from apiary_runtime.calls import Call
+from apiary_runtime.checking import check, import_function
+from apiary_runtime.database import TransactionLost
 from apiary_runtime.deployments import Backend, CatalogueFunction, LoadedDeployment
 from apiary_runtime.interrupts import (
     Interrupted,
+    has_transaction_id,
     interrupt_pending,
     interruptible,
     statement_timeout_ms,
     transaction_isolation,
 )
 from apiary_runtime.output import kept_output
+from apiary_runtime.payload import read_input
+from apiary_runtime.records import (
+    INSERT_DEFERRED,
+    INSERT_OPERATION,
+    OPERATION_TYPES,
+    Operation,
+    outcome,
+    outcome_text,
+)
 
-DEFAULT_MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
+from apiary.authoring.values import canonical, digest, dumps
+from apiary.errors import ApiaryError, BadArgument, DeployError, IdempotencyMismatch, LeaseLost
 
 # The SQL states of this runtime; the engine knows them.
 SQLSTATE_ERROR = "AP001"  # an ApiaryError, as JSON in the message's detail
 SQLSTATE_DUPLICATE = "AP002"  # the operation was recorded by another transaction meanwhile
 SQLSTATE_SESSION = "AP003"  # the function wants another session, described in the detail
-
-_INSERT_OPERATION = """
-INSERT INTO apiary.operation (run_id, seq, kind, name, application, deployment, principal, status,
-    input, input_digest, output, error, attempt, started_at, finished_at, isolation, read_only,
-    reads, calls, log, trace)
-VALUES ($1, $2, 'function', $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
-    pg_catalog.to_timestamp($13), pg_catalog.to_timestamp($14), $15, $16, $17, $18, $19, $20)
-RETURNING xid"""
-_OPERATION_TYPES = (
-    "text,int4,text,text,text,text,text,json,text,json,json,int4,float8,float8,text,bool,json,json,"
-    "text,text"
-).split(",")
-
-
-class InFunction(Context):
-    """Answers the calls of a function's body: other functions, in the same transaction."""
-
-    def __init__(self, db: PlpyDatabase) -> None:
-        self.db = db
-        self.calls: list[dict[str, Any]] = []
-
-    def call(self, target: Registered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not isinstance(target, Function):
-            raise UsageError(
-                f"a function cannot call the {target.kind} {target.name}",
-                hint="functions call functions; steps and workflows are called by a workflow",
-            )
-        noted: dict[str, Any] = {"function": target.name, "started_at": time.time()}
-        self.calls.append(noted)
-        try:
-            return target.body(self.db, *args, **kwargs)
-        finally:
-            noted["duration_ms"] = (time.time() - noted["started_at"]) * 1000
-
-    def start(self, target: Registered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        raise UsageError(
-            f"{target.name} cannot be started inside a function",
-            hint="a function is one transaction: call it instead",
-        )
-
-    def primitive(self, name: str, *args: Any, **options: Any) -> Any:
-        raise UsageError(f"{name}() is for workflows, not for a function's body")
-
-
-class Call:
-    """One execution of a function's body: what it got, and what came of it."""
-
-    def __init__(
-        self, function: Function[..., Any], loaded: LoadedDeployment, kwargs: dict[str, Any]
-    ) -> None:
-        self.function = function
-        self.db = loaded.db
-        self.kwargs = kwargs
-        self.deferrable = loaded.deferrable
-        self.context = InFunction(loaded.db)
-        self.output: str | None = None
-        self.error: BaseException | None = None
-        self.log: str | None = None
-
-    def run(self) -> None:
-        """Run the body with the application's role. Raises whatever the body raises."""
-        with kept_output() as stream:
-            try:
-                with interruptible(), running_in(self.context):
-                    result = self.function.body(self.db, **self.kwargs)
-                self.output = encode_output(self.function.signature, result)
-                if self.deferrable:
-                    plpy.execute("SET CONSTRAINTS ALL IMMEDIATE")
-            except plpy.SPIError as error:  # a deferred constraint
-                self.error = StatementError.of(str(error), sqlstate=error.sqlstate)
-                raise
-            except BaseException as error:
-                self.error = error
-                raise
-            finally:
-                self.log = stream.text()
-
-
-def _max_payload_bytes() -> int:
-    rows = plpy.execute("SELECT pg_catalog.current_setting('apiary.max_payload_bytes', true) AS v")
-    return int(rows[0]["v"] or DEFAULT_MAX_PAYLOAD_BYTES)
-
-
-MAX_PAYLOAD_BYTES = _max_payload_bytes()  # of this session
-
-
-def encode_output(signature: Signature, result: Any) -> str:
-    """A body's result as JSON text, within the size limit."""
-    output = dumps(signature.encode_result(result))
-    if len(output) > MAX_PAYLOAD_BYTES:
-        size_bytes = len(output.encode())
-        raise PayloadTooLarge(
-            f"the result takes {size_bytes} bytes, the limit is {MAX_PAYLOAD_BYTES}",
-            hint="store large data in a table and return its key",
-            path="result",
-            size_bytes=size_bytes,
-            limit_bytes=MAX_PAYLOAD_BYTES,
-        )
-    return output
 
 
 class Runtime:
@@ -152,6 +52,7 @@ class Runtime:
 
     def __init__(self) -> None:
         self.backend = Backend()
+        self.has_own_timeouts = False  # an in-database run sets each function's timeout itself
         self._pending: Any = None
 
     def run_pending(self) -> None:
@@ -179,35 +80,62 @@ class Runtime:
         attempt: int,
         keep: bool,
         lease_until: str | None,
+        deferred: str | None,
     ) -> str:
-        """Run a function and record it; return the outcome as JSON text."""
+        """Run a function and record it; return the outcome as JSON text.
+
+        ``deferred`` are earlier read-only calls of the run, not recorded yet: a record of this one
+        makes them durable. A read-only call of a run is itself not recorded but handed back.
+        """
         started = time.time()
         try:
             owner, current = self.backend.application(application)
             loaded = owner.deployment(deployment or current)
             function = loaded.function(name)
             self._require_session(function)
-            signature = function.function.signature
-            kwargs, document = signature.normalise(json.loads(input_text))
+            if not function.is_loaded:
+                self._load(loaded, function)
+            kwargs, document = function.function.signature.normalise(read_input(input_text))
         except ApiaryError as error:
             return _leave(error)
         call = Call(function.function, loaded, kwargs)
         self._run(loaded, call)
         if lease_until is not None:
             self._require_lease(run_id, lease_until)
-        error_text = None if call.error is None else dumps(encode_exception(call.error))
-        if keep or not function.read_only or call.error is not None or loaded.db.reads():
-            xid = self._record(
-                run_id, seq, name, application, loaded.id, principal,
-                "SUCCEEDED" if error_text is None else "FAILED",
-                dumps(document), digest(canonical(document)), call.output, error_text, attempt,
-                started, time.time(), transaction_isolation(), function.read_only,
-                loaded.db.reads(), json.dumps(call.context.calls) if call.context.calls else None,
-                call.log, trace,
-            )  # fmt: skip
-        else:
-            xid = None
-        return outcome(call.output, error_text, loaded.id, xid, replayed=False)
+        operation = Operation(
+            seq=seq,
+            name=name,
+            input=dumps(document),
+            input_digest=digest(canonical(document)),
+            output=call.output,
+            error=call.error_text,
+            attempt=attempt,
+            started_at=started,
+            finished_at=time.time(),
+            isolation=function.isolation,
+            # The analysis sees no trigger and no volatile function: what has written counts.
+            read_only=function.read_only and not has_transaction_id(),
+            reads=loaded.db.reads(),
+            calls=json.dumps(call.context.calls) if call.context.calls else None,
+            log=call.log,
+        )
+        if self._may_defer(operation, keep):
+            return outcome(operation, loaded.id, xid=None)
+        if deferred is not None:
+            plan = self.backend.plan(INSERT_DEFERRED, ["text"] * 5 + ["json"])
+            plpy.execute(plan, [run_id, application, loaded.id, principal, trace, deferred])
+        xid = self._record(run_id, application, loaded.id, principal, trace, operation)
+        return outcome(operation, loaded.id, xid)
+
+    @staticmethod
+    def _may_defer(operation: Operation, keep: bool) -> bool:
+        """Whether a call need not be recorded (yet): it only read.
+
+        A direct invocation that failed, or whose reads are to be kept, has no later record.
+        """
+        if keep or not operation.read_only:
+            return False
+        return operation.seq > 0 or (operation.reads is None and operation.error is None)
 
     def recorded(
         self, run_id: str, seq: int, application: str, name: str, input_text: str
@@ -231,41 +159,83 @@ class Runtime:
             recorded = f"{row['application']}/{row['name']}"
             digest_now = None
             if recorded == now and row["kind"] == "function":
-                owner, _ = self.backend.application(application)
-                signature = owner.deployment(row["deployment"]).function(name).function.signature
-                digest_now = digest(canonical(signature.normalise(json.loads(input_text))[1]))
+                digest_now = self._digest(application, row["deployment"], name, input_text)
             if digest_now is None or digest_now != row["input_digest"]:
+                other = f"{row['kind']} {recorded}, not {now}"
+                if recorded == now:
+                    other = f"{recorded} with another input"
                 raise IdempotencyMismatch(
-                    f"run {run_id!r} is taken: it recorded {recorded} with another input"
-                    if recorded == now
-                    else f"run {run_id!r} is taken: it recorded {row['kind']} {recorded}, not {now}",
+                    f"run {run_id!r} is taken: it recorded {other}",
                     hint="use a new run id, or repeat the recorded call to get its result",
                     run_id=run_id,
                     recorded=recorded,
                     recorded_digest=row["input_digest"],
                     requested=now,
-                    requested_digest=digest_now or digest(canonical(json.loads(input_text))),
+                    requested_digest=digest_now or digest(canonical(read_input(input_text))),
                 )
         except ApiaryError as error:
             return _leave(error)
-        return outcome(row["output"], row["error"], row["deployment"], row["xid"], replayed=True)
+        return outcome_text(
+            row["output"],
+            row["error"],
+            row["deployment"],
+            row["xid"],
+            replayed=True,
+            unrecorded=None,
+        )
+
+    def run_in_database(self, request_text: str) -> str:
+        """Run a workflow in this backend; see `workflows`."""
+        from apiary_runtime.workflows import run_in_database  # noqa: PLC0415  (rarely needed)
+
+        return run_in_database(self, request_text)
+
+    def _digest(self, application: str, deployment: str, name: str, input_text: str) -> str | None:
+        """The digest of an input as the recorded deployment reads it; None if it cannot."""
+        owner, _ = self.backend.application(application)
+        loaded = owner.deployment(deployment)
+        function = loaded.function(name)
+        if not function.is_loaded:
+            self._load(loaded, function)
+        try:
+            document = function.function.signature.normalise(read_input(input_text))[1]
+        except BadArgument:
+            return None  # no input that was ever recorded
+        return digest(canonical(document))
+
+    def _load(self, loaded: LoadedDeployment, function: CatalogueFunction) -> None:
+        """Import a function's module, with the application's role: it is the application's code."""
+        problem: list[BaseException] = []
+
+        def load() -> None:
+            try:
+                with kept_output(), interruptible(lambda: None):
+                    import_function(function)
+            except DeployError as error:
+                problem.append(error)
+
+        self.enter(loaded, load)
+        if problem:
+            raise problem[0]
 
     def check_deployment(self, application: str, deployment: str) -> None:
         """Import every function and prepare every statement, as the application's role."""
-        owner, current = self.backend.application(application)
-        loaded = LoadedDeployment(owner, deployment)
+        owner, _ = self.backend.application(application)
+        served = owner.loaded(deployment)  # this backend may have run it before
+        loaded = served or LoadedDeployment(owner, deployment)
         problem: list[DeployError] = []
 
-        def check() -> None:
+        def work() -> None:
             try:
-                _check(loaded)
+                check(loaded)
             except DeployError as error:
                 problem.append(error)
 
         try:
-            self.enter(loaded, check)
+            self.enter(loaded, work)
         finally:
-            loaded.source.unload()
+            if served is None:
+                loaded.source.unload()
         if problem:
             _leave(problem[0])
 
@@ -280,7 +250,7 @@ class Runtime:
         else:
             entering_failed = None
         if loaded.db.lost is not None:
-            raise loaded.db.lost
+            raise loaded.db.lost  # whatever the body made of it
         if isinstance(call.error, (Interrupted, TransactionLost)) or interrupt_pending():
             plpy.execute("SELECT 1")  # PostgreSQL processes the interrupt, and raises
             raise entering_failed or RuntimeError("the interrupt was withdrawn")
@@ -288,9 +258,8 @@ class Runtime:
             raise entering_failed
 
     def _require_session(self, function: CatalogueFunction) -> None:
-        suits = transaction_isolation() == function.isolation and function.timeout_ms in (
-            None,
-            statement_timeout_ms(),
+        suits = transaction_isolation() == function.isolation and (
+            self.has_own_timeouts or function.timeout_ms in (None, statement_timeout_ms())
         )
         if not suits:
             wanted = {
@@ -319,14 +288,23 @@ class Runtime:
                 )
             )
 
-    def _record(self, *values: Any) -> str:
+    def _record(
+        self,
+        run_id: str,
+        application: str,
+        deployment: str,
+        principal: str,
+        trace: str | None,
+        operation: Operation,
+    ) -> str:
         try:
-            plan = self.backend.plan(_INSERT_OPERATION, list(_OPERATION_TYPES))
-            return str(plpy.execute(plan, list(values))[0]["xid"])
+            plan = self.backend.plan(INSERT_OPERATION, OPERATION_TYPES)
+            values = [run_id, application, deployment, principal, trace, *operation.values()]
+            return str(plpy.execute(plan, values)[0]["xid"])
         except plpy.SPIError as error:
             if error.sqlstate == "23505":
                 plpy.error(
-                    f"operation {values[0]}/{values[1]} is recorded already",
+                    f"operation {run_id}/{operation.seq} is recorded already",
                     sqlstate=SQLSTATE_DUPLICATE,
                 )
             raise
@@ -334,47 +312,6 @@ class Runtime:
 
 def _sqlstate_class(error: Any) -> str:
     return str(error.sqlstate or "")[:2]
-
-
-def _check(loaded: LoadedDeployment) -> None:
-    for function in loaded.functions.values():
-        try:
-            _ = function.function.signature
-        except ImportError as error:
-            raise DeployError(
-                f"{function.module} cannot be imported inside the database: {error}",
-                hint=f"the database's Python has no module {error.name!r}: install it for that "
-                "interpreter, or import it only where a step uses it",
-                module=error.name,
-            ) from None
-        except DeployError:
-            raise
-        except Exception as error:
-            raise DeployError(
-                f"{function.module} cannot be loaded inside the database: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-    for statement in loaded.statements:
-        try:
-            loaded.db.prepare(statement["sql"])
-        except StatementError as error:
-            raise DeployError(
-                f"{statement['file']}:{statement['line']}: {error.message}",
-                hint="the statement was prepared against the tables as this deployment leaves them",
-                file=statement["file"],
-                line=statement["line"],
-                sqlstate=error.metadata.get("sqlstate"),
-            ) from None
-
-
-def outcome(
-    output: str | None, error: str | None, deployment: str, xid: str | None, *, replayed: bool
-) -> str:
-    """The outcome of an operation as JSON text; output and error are JSON text already."""
-    return (
-        f'{{"output":{output or "null"},"error":{error or "null"},"deployment":"{deployment}",'
-        f'"xid":{json.dumps(xid)},"replayed":{"true" if replayed else "false"}}}'
-    )
 
 
 def _leave(error: ApiaryError) -> NoReturn:

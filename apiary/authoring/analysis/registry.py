@@ -10,8 +10,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from apiary.authoring.findings import Problem
-from apiary.authoring.sourceindex import (
+from apiary.authoring.analysis.findings import Problem
+from apiary.authoring.analysis.sourceindex import (
     KINDS,
     Definition,
     External,
@@ -65,6 +65,9 @@ def _register(registry: Registry, taken: dict[str, Definition], definition: Defi
         )
         registry.problems.append(Problem(file, node.lineno, message))
         return
+    problem = _misplaced(definition)
+    if problem is not None:
+        registry.problems.append(problem)
     if name in taken:
         first = taken[name]
         where = f"{first.source.module.file}:{first.node.lineno}"
@@ -80,15 +83,33 @@ def _register(registry: Registry, taken: dict[str, Definition], definition: Defi
     kinds[definition.kind][name] = definition
 
 
+def _misplaced(definition: Definition) -> Problem | None:
+    """A definition that its place or its ``async`` forbids."""
+    node, module, kind = definition.node, definition.source.module, definition.kind
+    if kind == "function" and isinstance(node, ast.AsyncFunctionDef):
+        message = (
+            f"@function {node.name} is async: a function is one transaction and has nothing to"
+            " wait for; write a plain def"
+        )
+    elif kind != "function" and module.name.partition(".")[0] == "functions":
+        message = (
+            f"@{kind} {node.name} is under functions/, which holds what runs in the database:"
+            " move it to workflows/<domain>/"
+        )
+    else:
+        return None
+    return Problem(module.file, node.lineno, message)
+
+
 def _hidden(index: SourceIndex, source: Source) -> Iterator[Problem]:
     """Decorated functions that are nested in a function or class, or under a condition.
 
     Their decorators may be imported where they are, so that all imports of the module count.
     """
     top = {id(node) for node in source.tree.body}
-    imports = [n for n in ast.walk(source.tree) if isinstance(n, ast.Import | ast.ImportFrom)]
+    imports = [n for n in source.nodes if isinstance(n, ast.Import | ast.ImportFrom)]
     scope = index.scope(source, source.scope, imports)
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, FunctionNode) or id(node) in top:
             continue
         kinds = [index.decorator_kind(scope, decorator) for decorator in node.decorator_list]
