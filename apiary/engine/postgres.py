@@ -84,11 +84,6 @@ class PostgresEngine:
             await pool.close()
         self._pools.clear()
 
-    async def recover(self) -> None:
-        """Replace the connections that broke while they were idle: the database has been away."""
-        for pool in list(self._pools.values()):
-            await pool.check()
-
     @property
     def waiting(self) -> int:
         """How many calls wait for a connection now."""
@@ -226,11 +221,11 @@ class PostgresEngine:
                 return row[0] if row else None
         except psycopg.Error as error:
             if is_connection_failure(error):
-                await self._drop_broken_connections()
+                await self.recover()
             raise
 
-    async def _drop_broken_connections(self) -> None:
-        """After one connection broke: others may be as dead, and each would cost an attempt."""
+    async def recover(self) -> None:
+        """Replace broken connections: after one broke, each of the others would cost an attempt."""
         for pool in list(self._pools.values()):
             # In a task of its own, because the pool swallows a cancellation that arrives meanwhile.
             check = asyncio.create_task(pool.check())
