@@ -24,7 +24,6 @@ class DevRecord:
     process: dict[str, Any]  # pid and start, as `ProcessMark` writes them
     address: str
     database_url: str  # the deployer's
-    runtime_url: str
     reader_url: str
     postgres_log: str | None  # None when the PostgreSQL is not ours
 

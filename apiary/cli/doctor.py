@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,12 +22,26 @@ Folder = Annotated[
 ]
 
 
+class Part(StrEnum):
+    """What can be checked by itself."""
+
+    LOCAL = "local"
+    DATABASE = "database"
+    SERVER = "server"
+
+
+Only = Annotated[
+    list[Part] | None, typer.Option("--only", help="Check this part; may be repeated.")
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command()(doctor)
 
 
 def doctor(
+    only: Only = None,
     path: Folder = Path(),
     database_url: DatabaseUrl = None,
     server: Server = None,
@@ -42,9 +56,18 @@ def doctor(
 
     Example: apiary doctor --database-url postgresql://deployer@db/app --output json
     """
-    from .checks import State  # noqa: PLC0415
+    from .checks import State, database_checks, local_checks  # noqa: PLC0415
+    from .servercheck import server_checks  # noqa: PLC0415
 
-    found = list(_checks(path, database_url, server, token, tls_ca))
+    found: list[Check] = []
+    for part in only or list(Part):
+        if part is Part.LOCAL:
+            found += local_checks(path)
+        elif part is Part.DATABASE:
+            found += database_checks(settings.database_url(database_url))
+        else:
+            where, secret = settings.address(server), settings.token(token)
+            found += server_checks(where, secret, settings.tls_ca(tls_ca))
     if output is Format.JSON:
         write_json(
             [
@@ -56,19 +79,6 @@ def doctor(
         _show(found)
     if any(check.state is State.FAILED for check in found):
         raise typer.Exit(1)
-
-
-def _checks(
-    path: Path, database_url: str | None, server: str | None, token: str | None, tls_ca: str | None
-) -> Iterator[Check]:
-    from .checks import database_checks, local_checks  # noqa: PLC0415
-    from .servercheck import server_checks  # noqa: PLC0415
-
-    yield from local_checks(path)
-    yield from database_checks(settings.database_url(database_url))
-    yield from server_checks(
-        settings.address(server), settings.token(token), settings.tls_ca(tls_ca)
-    )
 
 
 def _show(found: list[Check]) -> None:
