@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .authoring.database import Database, Row
     from .authoring.decorators import Future, function, step, workflow
+    from .client.aio import AsyncClient
+    from .client.sync import Client
     from .errors import ApiaryError, ApplicationError, FunctionError, UniqueViolation
 
 _HOMES = {
     "ApiaryError": "errors",
     "ApplicationError": "errors",
+    "AsyncClient": "client.aio",
+    "Client": "client.sync",
     "Database": "authoring.database",
     "FunctionError": "errors",
     "Future": "authoring.decorators",
@@ -32,6 +36,8 @@ _HOMES = {
 __all__ = [
     "ApiaryError",
     "ApplicationError",
+    "AsyncClient",
+    "Client",
     "Database",
     "FunctionError",
     "Future",

@@ -23,6 +23,7 @@
     │   ├── Cancelled             the run was cancelled
     │   └── DeadlineExceeded      a timeout or deadline passed
     ├── UnavailableError      try again later with the same id
+    │   └── Draining              this server is about to stop
     └── ConfigurationError    this installation or its settings are wrong
 
 An error carries data, not only text: ``reason`` is stable and documented, ``hint`` says what to do
@@ -46,6 +47,7 @@ __all__ = [
     "ConflictError",
     "DeadlineExceeded",
     "DeployError",
+    "Draining",
     "ExecutionError",
     "FunctionError",
     "IdempotencyMismatch",
@@ -299,6 +301,12 @@ class UnavailableError(ApiaryError):
     reason = "DB_UNAVAILABLE"
     grpc_code = "UNAVAILABLE"
     exit_code = 69
+
+
+class Draining(UnavailableError):
+    """This server finishes what runs and takes nothing new; repeat with the same id."""
+
+    reason = "DRAINING"
 
 
 class ConfigurationError(ApiaryError):

@@ -1,0 +1,335 @@
+"""Building requests and reading answers: what the sync and the async client have in common."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+from uuid6 import uuid7
+
+from ..authoring.bundle import Bundle
+from ..authoring.codec import ValueProblem
+from ..authoring.decorators import Function
+from ..authoring.dynamic import ANY
+from ..authoring.values import dumps, loads, refuse_argument, refuse_result
+from ..errors import BadArgument
+from ..proto.apiary.v1 import apiary_pb2 as pb
+from .records import Column, Deployed, FunctionInfo, InvocationResult, Operation, Run
+
+__all__ = [
+    "QUERY",
+    "Request",
+    "columns_of",
+    "deploy",
+    "describe_function",
+    "functions",
+    "get_run",
+    "invoke",
+    "invoke_document",
+    "list_runs",
+    "query",
+    "rollback",
+    "rows_of",
+]
+
+T = TypeVar("T")
+QUERY = "Query"
+
+
+@dataclass(slots=True)
+class Request(Generic[T]):
+    """One call to be made: the method, its message, and what becomes of the answer."""
+
+    method: str
+    message: Any
+    decode: Callable[[Any], T]
+    timeout_s: float | None = None
+    repeatable: bool = True  # repeating it changes nothing
+    run_id: str | None = None
+    subject: str | None = None  # the function that is called
+
+    def sent(self) -> None:
+        """It has been sent once: a run id is no longer fresh."""
+        if self.run_id is not None:
+            self.message.fresh = False
+
+
+# Invoking
+
+
+def invoke(
+    target: str | Function[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    run_id: str | None,
+    timeout_s: float | None,
+    application: str | None,
+) -> Request[InvocationResult]:
+    """Invoke a function, with arguments and result as Python values.
+
+    A `Function` encodes them by its signature; a name encodes them by what they are.
+    """
+    document: Any
+    if isinstance(target, Function):
+        document = target.signature.encode_arguments(args, kwargs)
+        return invoke_document(
+            target.name,
+            document,
+            target.signature.decode_result,
+            run_id=run_id,
+            timeout_s=timeout_s,
+            application=application,
+        )
+    if args:
+        raise BadArgument(
+            f"{target}: arguments of a function called by name are given by name",
+            hint=f"as in call({target!r}, hotel_id=1), or pass the function itself",
+            path="args",
+            function=target,
+        )
+    try:
+        document = {name: ANY.encode(value, f"args.{name}") for name, value in kwargs.items()}
+    except ValueProblem as problem:
+        raise refuse_argument(problem, target) from None
+    return invoke_document(
+        target,
+        document,
+        lambda output: _any_result(output, target),
+        run_id=run_id,
+        timeout_s=timeout_s,
+        application=application,
+    )
+
+
+def invoke_document(
+    function: str,
+    document: Mapping[str, Any],
+    decode_output: Callable[[Any], Any] = lambda output: output,
+    *,
+    run_id: str | None,
+    timeout_s: float | None,
+    application: str | None,
+) -> Request[InvocationResult]:
+    """Invoke a function with a JSON document as its arguments; its result is one as well."""
+    chosen = run_id if run_id is not None else str(uuid7())
+    if not chosen:
+        raise BadArgument("a run id has 1 to 255 characters, this one has 0", path="run_id")
+    message = pb.InvokeRequest(
+        application=application or "",
+        function=function,
+        input=dumps(document),
+        run_id=chosen,
+        fresh=run_id is None,
+        timeout=_duration(timeout_s),
+    )
+
+    def decode(answer: pb.InvokeResponse) -> InvocationResult:
+        return InvocationResult(
+            run_id=answer.run_id,
+            output=decode_output(loads(answer.output)),
+            replayed=answer.replayed,
+            deployment=answer.deployment,
+            xid=answer.xid or None,
+        )
+
+    return Request("Invoke", message, decode, timeout_s=timeout_s, run_id=chosen, subject=function)
+
+
+def _any_result(output: Any, function: str) -> Any:
+    try:
+        return ANY.decode(output, "result")
+    except ValueProblem as problem:
+        raise refuse_result(problem, function) from None
+
+
+# Deploying
+
+
+def deploy(bundle: Bundle, *, check_only: bool) -> Request[Deployed]:
+    """Store a bundle and let it serve; the same content again changes nothing."""
+    message = pb.DeployRequest(bundle=bundle.to_json(), check_only=check_only)
+    return Request("Deploy", message, _deployed)
+
+
+def rollback(application: str) -> Request[Deployed]:
+    """Let the version before serve again. Repeating it would go back further."""
+    message = pb.RollbackRequest(application=application)
+    return Request("Rollback", message, _deployed, repeatable=False)
+
+
+def _deployed(answer: pb.DeployResponse) -> Deployed:
+    return Deployed(
+        application=answer.application,
+        deployment=answer.deployment,
+        previous=answer.previous or None,
+        changed=answer.changed,
+        functions=tuple(answer.functions),
+        workflows=tuple(answer.workflows),
+        scripts=tuple(answer.scripts),
+    )
+
+
+# Functions
+
+
+def functions(application: str | None) -> Request[list[FunctionInfo]]:
+    """The functions that serve now."""
+    message = pb.ListFunctionsRequest(application=application or "")
+    return Request(
+        "ListFunctions", message, lambda answer: [_function(item) for item in answer.functions]
+    )
+
+
+def describe_function(name: str, application: str | None) -> Request[FunctionInfo]:
+    """One function."""
+    message = pb.DescribeFunctionRequest(name=name, application=application or "")
+    return Request("DescribeFunction", message, _function)
+
+
+def _function(item: pb.FunctionDescription) -> FunctionInfo:
+    timeout_s = item.timeout.seconds + item.timeout.nanos / 1e9
+    return FunctionInfo(
+        application=item.application,
+        name=item.name,
+        deployment=item.deployment,
+        doc=item.doc,
+        signature=json.loads(item.signature),
+        isolation=item.isolation,
+        timeout_s=timeout_s if item.HasField("timeout") else None,
+        read_only=item.read_only,
+        dynamic=item.dynamic,
+        reads=tuple(item.reads),
+        writes=tuple(item.writes),
+        file=item.file,
+        line=item.line,
+    )
+
+
+# Runs
+
+
+def get_run(run_id: str) -> Request[Run]:
+    """One run with its operations."""
+    return Request("GetRun", pb.GetRunRequest(run_id=run_id), _run)
+
+
+def list_runs(
+    page_token: str,
+    *,
+    application: str | None,
+    name: str | None,
+    statuses: Sequence[str],
+    since: datetime | None,
+    until: datetime | None,
+    run_id_prefix: str | None,
+    page_size: int,
+) -> Request[tuple[list[Run], str]]:
+    """A page of runs, and the token of the next one (empty after the last)."""
+    message = pb.ListRunsRequest(
+        application=application or "",
+        name=name or "",
+        statuses=statuses,
+        since=_timestamp(since, "since"),
+        until=_timestamp(until, "until"),
+        run_id_prefix=run_id_prefix or "",
+        page_size=page_size,
+        page_token=page_token,
+    )
+    return Request(
+        "ListRuns",
+        message,
+        lambda answer: ([_run(item) for item in answer.runs], answer.next_page_token),
+    )
+
+
+def _run(item: pb.Run) -> Run:
+    return Run(
+        run_id=item.run_id,
+        kind=item.kind,
+        name=item.name,
+        application=item.application,
+        deployment=item.deployment,
+        principal=item.principal,
+        status=item.status,
+        input=_document(item.input),
+        output=_document(item.output),
+        error=_document(item.error),
+        started_at=_moment(item.started_at),
+        finished_at=_moment(item.finished_at) if item.HasField("finished_at") else None,
+        trace=item.trace or None,
+        operations=tuple(_operation(operation) for operation in item.operations),
+    )
+
+
+def _operation(item: pb.Operation) -> Operation:
+    return Operation(
+        seq=item.seq,
+        kind=item.kind,
+        name=item.name,
+        status=item.status,
+        attempt=item.attempt,
+        output=_document(item.output),
+        error=_document(item.error),
+        started_at=_moment(item.started_at),
+        finished_at=_moment(item.finished_at) if item.HasField("finished_at") else None,
+        xid=item.xid or None,
+        log=item.log,
+    )
+
+
+# Queries
+
+
+def query(sql: str, timeout_s: float | None) -> Request[pb.QueryResponse]:
+    """One read-only statement; its answers are a stream."""
+    message = pb.QueryRequest(sql=sql, timeout=_duration(timeout_s))
+    return Request(QUERY, message, lambda answer: answer, timeout_s=timeout_s)
+
+
+def columns_of(answer: pb.QueryResponse) -> tuple[Column, ...]:
+    """The columns, which are in the first answer."""
+    return tuple(Column(name=column.name, type=column.type) for column in answer.columns)
+
+
+def rows_of(answer: pb.QueryResponse) -> list[tuple[Any, ...]]:
+    """The rows of an answer as Python values."""
+    return [tuple(ANY.decode(loads(text)) for text in row.values) for row in answer.rows]
+
+
+# Values of messages
+
+
+def _document(text: str) -> Any:
+    return json.loads(text) if text else None
+
+
+def _duration(value_s: float | None) -> Duration | None:
+    if value_s is None:
+        return None
+    if value_s <= 0:
+        raise BadArgument(f"timeout_s is {value_s!r}; expected more than 0", path="timeout_s")
+    return Duration(seconds=int(value_s), nanos=int(value_s % 1 * 1_000_000_000))
+
+
+def _timestamp(moment: datetime | None, path: str) -> Timestamp | None:
+    if moment is None:
+        return None
+    if moment.tzinfo is None:
+        raise BadArgument(
+            f"{path} is {moment.isoformat()}, without a time zone",
+            hint="pass an aware datetime, as in datetime.now(timezone.utc)",
+            path=path,
+        )
+    timestamp = Timestamp()
+    timestamp.FromDatetime(moment)
+    return timestamp
+
+
+def _moment(timestamp: Timestamp) -> datetime:
+    return timestamp.ToDatetime(tzinfo=UTC)

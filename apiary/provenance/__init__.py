@@ -1,0 +1,5 @@
+"""The log of what ran and which rows it touched, from Python."""
+
+from .tables import attempt, data_event, invocation, metadata, operation, write_event
+
+__all__ = ["attempt", "data_event", "invocation", "metadata", "operation", "write_event"]

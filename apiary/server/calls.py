@@ -1,0 +1,191 @@
+"""What every call goes through: authentication, draining, errors into statuses.
+
+A method of the service is written as if none of this existed: it takes a request and a `Call`,
+and raises the platform's errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+import grpc
+
+from ..errors import ApiaryError, Draining, UnavailableError
+from .authentication import LOCAL, Principal, Role, Tokens
+from .status import DETAILS_KEY, code_of, status_of
+
+__all__ = ["RUN_ID_KEY", "Call", "Gate", "stream", "unary"]
+
+RUN_ID_KEY = "apiary-run-id"
+# Below a client's own deadline, so that the answer (and the log entry) is ours and not a cut line.
+_DEADLINE_MARGIN_S = 0.05
+
+log = logging.getLogger(__name__)
+Context = grpc.aio.ServicerContext[Any, Any]
+S = TypeVar("S", bound="Gated")
+
+
+class Call:
+    """One call being served."""
+
+    __slots__ = ("context", "principal")
+
+    def __init__(self, context: Context, principal: Principal) -> None:
+        self.context = context
+        self.principal = principal
+
+    def metadata(self, name: str) -> str | None:
+        """A text that the client sent as metadata."""
+        return _metadata(self.context, name)
+
+    def name_run(self, run_id: str) -> None:
+        """Tell the client the run's id, whatever comes of it."""
+        value: str | bytes = run_id
+        key = RUN_ID_KEY
+        if not run_id.isascii():  # text metadata is ASCII
+            key, value = f"{RUN_ID_KEY}-bin", run_id.encode()
+        self.context.set_trailing_metadata(((key, value),))
+
+    def deadline_s(self) -> float | None:
+        """Seconds from now that the client will wait, less what the answer takes."""
+        remaining_s = self.context.time_remaining()
+        if remaining_s is None:
+            return None
+        return max(0.0, remaining_s - min(_DEADLINE_MARGIN_S, remaining_s / 4))
+
+
+class Gate:
+    """Lets calls in, counts them, and closes for draining."""
+
+    def __init__(self, tokens: Tokens | None) -> None:
+        self._tokens = tokens
+        self._inside = 0
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self.draining = False
+
+    def enter(self, context: Context, role: Role | None) -> Call:
+        """Let a call in; `leave` has to follow. Raises what refuses it."""
+        if self.draining:
+            raise Draining(
+                "this server is stopping and takes no new calls",
+                hint="repeat the call with the same run id, here later or at another server",
+            )
+        principal = LOCAL
+        if self._tokens is not None:
+            principal = self._tokens.authenticate(_metadata(context, "authorization"))
+        principal.require(role)
+        self._inside += 1
+        self._empty.clear()
+        return Call(context, principal)
+
+    def leave(self) -> None:
+        """A call has ended."""
+        self._inside -= 1
+        if not self._inside:
+            self._empty.set()
+
+    async def drain(self, grace_s: float) -> bool:
+        """Take no new calls, and wait for those inside; whether all ended in time."""
+        self.draining = True
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._empty.wait()
+        except TimeoutError:
+            log.warning("drain_incomplete calls=%d grace_s=%g", self._inside, grace_s)
+            return False
+        return True
+
+
+class Gated:
+    """What has a gate before its methods."""
+
+    gate: Gate
+
+
+def unary(
+    role: Role | None,
+) -> Callable[
+    [Callable[[S, Any, Call], Awaitable[Any]]], Callable[[S, Any, Context], Awaitable[Any]]
+]:
+    """A method that answers once; its caller needs ``role``."""
+
+    def decorate(
+        method: Callable[[S, Any, Call], Awaitable[Any]],
+    ) -> Callable[[S, Any, Context], Awaitable[Any]]:
+        async def handler(self: S, request: Any, context: Context) -> Any:
+            try:
+                call = self.gate.enter(context, role)
+                try:
+                    return await method(self, request, call)
+                finally:
+                    self.gate.leave()
+            except ApiaryError as error:
+                await _abort(context, error)
+            except Exception as error:  # noqa: BLE001 - the last line: logged, and told apart
+                await _abort(context, _unexpected(error, method.__name__))
+
+        handler.__name__ = method.__name__
+        handler.__doc__ = method.__doc__
+        return handler
+
+    return decorate
+
+
+def stream(
+    role: Role | None,
+) -> Callable[
+    [Callable[[S, Any, Call], AsyncIterator[Any]]],
+    Callable[[S, Any, Context], AsyncIterator[Any]],
+]:
+    """A method that answers with a stream; its caller needs ``role``."""
+
+    def decorate(
+        method: Callable[[S, Any, Call], AsyncIterator[Any]],
+    ) -> Callable[[S, Any, Context], AsyncIterator[Any]]:
+        async def handler(self: S, request: Any, context: Context) -> AsyncIterator[Any]:
+            try:
+                call = self.gate.enter(context, role)
+                try:
+                    async for message in method(self, request, call):
+                        yield message
+                finally:
+                    self.gate.leave()
+            except ApiaryError as error:
+                await _abort(context, error)
+            except Exception as error:  # noqa: BLE001 - the last line: logged, and told apart
+                await _abort(context, _unexpected(error, method.__name__))
+
+        handler.__name__ = method.__name__
+        handler.__doc__ = method.__doc__
+        return handler
+
+    return decorate
+
+
+def _unexpected(error: Exception, method: str) -> ApiaryError:
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    log.exception("call_failed method=%s", method, exc_info=error)
+    return ApiaryError(
+        f"{method} failed inside the server: {type(error).__name__}",
+        hint="the server's log has the details",
+    )
+
+
+async def _abort(context: Context, error: ApiaryError) -> None:
+    if isinstance(error, UnavailableError) and not isinstance(error, Draining):
+        log.warning("call_unavailable: %s", error.message)
+    status = status_of(error)
+    trailing = (*(context.trailing_metadata() or ()), (DETAILS_KEY, status.SerializeToString()))
+    await context.abort(code_of(error), status.message, trailing)
+
+
+def _metadata(context: Context, name: str) -> str | None:
+    for key, value in context.invocation_metadata() or ():
+        if key == name:
+            return value if isinstance(value, str) else value.decode()
+    return None

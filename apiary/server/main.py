@@ -1,0 +1,195 @@
+"""A server process: started, draining, stopped.
+
+async with Server(settings) as server:
+    await server.wait()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import grpc
+
+from ..engine.catalogue import Catalogue
+from ..engine.postgres import PostgresEngine, PostgresSettings
+from ..errors import ConfigurationError
+from ..execution.invoking import Invoker
+from ..proto.apiary.v1 import apiary_pb2, apiary_pb2_grpc
+from .applications import Applications
+from .calls import Gate
+from .deployer import Deployer
+from .preflight import check_database
+from .service import ApiaryService
+from .settings import ServerSettings
+
+__all__ = ["Server", "serve"]
+
+SERVICE = apiary_pb2.DESCRIPTOR.services_by_name["Apiary"].full_name
+_CUT_GRACE_S = 0.5  # for calls that the drain's grace did not suffice for
+
+log = logging.getLogger(__name__)
+
+
+class Server:
+    """The gRPC server of one process."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        settings.check()
+        self.settings = settings
+        self.address = settings.address  # with the real port, once started
+        self._grpc: grpc.aio.Server | None = None
+        self._engine: PostgresEngine | None = None
+        self._gate: Gate | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether it has been started and has not stopped."""
+        return self._grpc is not None
+
+    async def start(self) -> None:
+        """Check the database, listen, and serve.
+
+        Raises ConfigurationError (wrong role, password or database, not migrated, address in use)
+        or UnavailableError (no database there); nothing is left open then.
+        """
+        await asyncio.to_thread(check_database, self.settings.database_url)
+        settings = self.settings
+        self._engine = PostgresEngine(
+            settings.database_url,
+            PostgresSettings(
+                pool_size=settings.pool_size,
+                statement_timeout_s=settings.statement_timeout_s,
+                application_name="apiary server",
+            ),
+        )
+        self._gate = Gate(settings.tokens)
+        try:
+            self._grpc = self._listen(self._service(self._engine, self._gate))
+            await self._grpc.start()
+        except BaseException:
+            await self._engine.close()
+            raise
+        log.info("server_started address=%s", self.address)
+
+    async def drain(self, grace_s: float | None = None) -> None:
+        """Take no new calls, let those that run finish within the grace, and stop."""
+        if self._grpc is None or self._engine is None or self._gate is None:
+            return
+        log.info("server_draining")
+        await self._gate.drain(self.settings.drain_grace_s if grace_s is None else grace_s)
+        await self._grpc.stop(_CUT_GRACE_S)
+        await self._engine.close()
+        self._grpc = None
+        log.info("server_stopped")
+
+    async def wait(self) -> None:
+        """Wait until the server has stopped."""
+        if self._grpc is not None:
+            await self._grpc.wait_for_termination()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.drain()
+
+    def _service(self, engine: PostgresEngine, gate: Gate) -> ApiaryService:
+        catalogue = Catalogue(engine)
+        return ApiaryService(
+            gate,
+            Invoker(engine),
+            Applications(catalogue),
+            Deployer(self.settings.deploy_url),
+            max_payload_bytes=self.settings.max_payload_bytes,
+        )
+
+    def _listen(self, service: ApiaryService) -> grpc.aio.Server:
+        limit = self.settings.max_message_bytes
+        server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", limit),
+                ("grpc.max_send_message_length", limit),
+                # Two servers must not share a port without knowing of each other.
+                ("grpc.so_reuseport", 0),
+                ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+            ]
+        )
+        apiary_pb2_grpc.add_ApiaryServicer_to_server(service, server)  # type: ignore[no-untyped-call]
+        self.address = self._bind(server)
+        return server
+
+    def _bind(self, server: grpc.aio.Server) -> str:
+        """Listen on the address; return it with the port that it got."""
+        address = self.settings.address
+        credentials = _credentials(self.settings)
+        try:
+            if credentials is None:
+                port = server.add_insecure_port(address)
+            else:
+                port = server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise ConfigurationError(
+                f"cannot listen on {address}: the address is in use, or not of this machine",
+                hint="stop what listens there, or choose another address (port 0 takes a free one)",
+                address=address,
+            ) from error
+        if address.startswith("unix"):
+            return address
+        return f"{address.rpartition(':')[0]}:{port}"
+
+
+def _credentials(settings: ServerSettings) -> grpc.ServerCredentials | None:
+    if settings.tls_certificate is None or settings.tls_key is None:
+        return None
+    client_ca = _bytes(settings.tls_client_ca) if settings.tls_client_ca else None
+    return grpc.ssl_server_credentials(
+        [(_bytes(settings.tls_key), _bytes(settings.tls_certificate))],
+        root_certificates=client_ca,
+        require_client_auth=client_ca is not None,
+    )
+
+
+def _bytes(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {file}: {error.strerror}") from error
+
+
+def serve(settings: ServerSettings, started: Callable[[Server], None] | None = None) -> None:
+    """Serve until SIGTERM or SIGINT, then drain; a second signal ends the process at once.
+
+    ``started`` is called when the server listens.
+    """
+    asyncio.run(_serve(settings, started))
+
+
+async def _serve(settings: ServerSettings, started: Callable[[Server], None] | None) -> None:
+    stopping = asyncio.Event()
+
+    def on_signal(number: int) -> None:
+        if stopping.is_set():
+            os._exit(128 + number)
+        stopping.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    async with Server(settings) as server:
+        if started is not None:
+            started(server)
+        await stopping.wait()
