@@ -12,7 +12,7 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run `apiary` with the process's arguments and exit by the table in `failures`."""
-    from .app import app  # noqa: PLC0415 - importing the package must not build the commands
-    from .failures import guarded  # noqa: PLC0415
+    from .app import app
+    from .failures import guarded
 
     sys.exit(guarded(lambda: app(prog_name="apiary")))

@@ -39,7 +39,7 @@ _GROUPS = (dev, initialise, deploy, call, runs, functions, sql, doctor, migrate,
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
+        from importlib.metadata import PackageNotFoundError, version
 
         try:
             write_text(f"apiary {version('apiary')}\n")
@@ -76,7 +76,9 @@ def options(
     del version
     if no_color:
         os.environ["NO_COLOR"] = "1"
-    level = logging.ERROR if quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
+    level = (
+        logging.ERROR if quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
+    )
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
 
 

@@ -68,9 +68,7 @@ def _from_pairs(pairs: Iterable[str]) -> Arguments:
     return Arguments(document=document, texts=frozenset(texts))
 
 
-def text_for_another_type(
-    arguments: Arguments, signature: dict[str, Any], path: str
-) -> str | None:
+def text_for_another_type(arguments: Arguments, signature: dict[str, Any], path: str) -> str | None:
     """What to write instead, when the argument at ``path`` was text and the function wants no text.
 
     ``signature`` is a function's description: ``parameters`` with ``name`` and ``type``.

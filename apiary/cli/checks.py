@@ -103,15 +103,15 @@ def _python() -> Check:
 
 
 def _binaries() -> str:
-    from ..local import find_installation  # noqa: PLC0415
+    from ..local import find_installation
 
     installation = find_installation()
     return f"{installation.version_text} in {installation.bin_dir}, with PL/Python"
 
 
 def _application(folder: Path) -> Iterator[Check]:
-    from ..authoring.analysis import Module, analyse  # noqa: PLC0415
-    from ..authoring.application import Application  # noqa: PLC0415
+    from ..authoring.analysis import Module, analyse
+    from ..authoring.application import Application
 
     try:
         application = Application.read(folder)
@@ -203,13 +203,13 @@ def _roles(connection: Connection) -> str:
     rows = connection.execute(
         "SELECT rolname, rolsuper FROM pg_roles WHERE rolname = ANY(%s)", [list(_ROLES)]
     ).fetchall()
-    known = dict(rows)
+    known = {str(role): bool(is_superuser) for role, is_superuser in rows}
     missing = [role for role in _ROLES if role not in known]
     if missing:
         raise ConfigurationError(
             f"no role {', '.join(missing)}", hint="apiary migrate, with a superuser's URL, makes it"
         )
-    superusers = [str(role) for role, is_superuser in known.items() if is_superuser]
+    superusers = [role for role, is_superuser in known.items() if is_superuser]
     if superusers:
         raise ConfigurationError(
             f"{superusers[0]} is a superuser", hint=f"ALTER ROLE {superusers[0]} NOSUPERUSER"
@@ -235,7 +235,8 @@ UNION ALL
 SELECT 'apiary_runtime may not execute ' || p.oid::regprocedure, 'GRANT EXECUTE ON FUNCTION '
        || p.oid::regprocedure || ' TO apiary_runtime'
   FROM pg_proc p
- WHERE p.pronamespace = 'apiary'::regnamespace AND p.proname IN ('invoke', 'recorded', 'log_attempt')
+ WHERE p.pronamespace = 'apiary'::regnamespace
+   AND p.proname IN ('invoke', 'recorded', 'log_attempt')
    AND NOT has_function_privilege('apiary_runtime', p.oid, 'EXECUTE')
 UNION ALL
 SELECT 'apiary_reader may ' || lower(privilege) || ' ' || c.oid::regclass, 'REVOKE ' || privilege
@@ -263,6 +264,6 @@ def _server_python(connection: Connection) -> str:
     if found < _PYTHON:
         raise ConfigurationError(
             f"PL/Python runs Python {version}",
-            hint="functions need 3.11 or newer there: use a server whose PL/Python is built with it",
+            hint="use a server whose PL/Python is built with 3.11 or newer: functions run in it",
         )
     return str(version)

@@ -42,7 +42,7 @@ def _refused(said: str, url: Setting) -> ApiaryError:
     if "authentication failed" in said or "no password supplied" in said:
         return Unauthenticated(
             f"{where} does not accept these credentials: {said}",
-            hint="put the right user and password into the URL, or into a password file (PGPASSFILE)",
+            hint="put the right user and password into the URL, or a password file (PGPASSFILE)",
         )
     if "does not exist" in said:
         return ConfigurationError(

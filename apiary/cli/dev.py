@@ -45,6 +45,6 @@ def dev(database_url: DatabaseUrl = None, port: Port = None, deploy: Deploy = Fa
 
     Example: apiary dev --deploy
     """
-    from .development import Development  # noqa: PLC0415
+    from .development import Development
 
     Development(Path.cwd(), database_url=database_url or None, port=port, deploy=deploy).run()

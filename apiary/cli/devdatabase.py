@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,10 +34,8 @@ def private_database(state: Path) -> Iterator[DevDatabase]:
     """A private PostgreSQL under ``state``; it stops when the block ends."""
     cluster = PrivateCluster(state / "postgres")
     with cluster:
-        try:
+        with suppress(ConflictError):  # a later start has it
             cluster.create_database(DATABASE)
-        except ConflictError:
-            pass  # a later start
         url = Setting(name="database_url", value=cluster.url(DATABASE), origin="apiary dev")
         password_file = state / "pgpass"
         with connect(url) as connection:

@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -60,7 +60,7 @@ class Development:
             asyncio.run(self._serve(database))
         note("stopped; the data is kept in .apiary/ for the next start")
 
-    def _open_database(self) -> contextmanager[DevDatabase]:
+    def _open_database(self) -> AbstractContextManager[DevDatabase]:
         if self._database_url is None:
             return private_database(self._state)
         return existing_database(
@@ -101,15 +101,15 @@ class Development:
 
 
 def _bundle(folder: Path) -> Bundle:
-    from ..authoring.application import Application  # noqa: PLC0415
-    from ..authoring.bundle import build_bundle  # noqa: PLC0415
+    from ..authoring.application import Application
+    from ..authoring.bundle import build_bundle
 
     return build_bundle(Application.read(folder))
 
 
 def _store(bundle: Bundle, database: DevDatabase) -> None:
-    from ..engine.deploying import deploy  # noqa: PLC0415
-    from .database import connect  # noqa: PLC0415
+    from ..engine.deploying import deploy
+    from .database import connect
 
     url = Setting(name="database_url", value=database.deployer_url, origin="apiary dev")
     with connect(url) as connection:
@@ -195,10 +195,14 @@ class _Signals:
 
     def on_first(self, loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
         """What the first signal does from now on; before, it interrupts what is being started."""
-        self._first = lambda: loop.call_soon_threadsafe(stop) and None
+
+        def ask() -> None:
+            loop.call_soon_threadsafe(stop)
+
+        self._first = ask
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        del frame
+        del number, frame
         self._count += 1
         if self._count > 1:
             self._end_at_once()

@@ -29,7 +29,7 @@ class DevRecord:
 
     def write(self) -> None:
         """Replace the file."""
-        from ..local.layout import write_record  # noqa: PLC0415
+        from ..local.layout import write_record
 
         write_record(self.file, {**asdict(self), "file": str(self.file)})
 
@@ -53,7 +53,7 @@ def running_dev(folder: Path) -> DevRecord | None:
 
 
 def _alive(file: Path) -> DevRecord | None:
-    from ..local.processes import ProcessMark  # noqa: PLC0415
+    from ..local.processes import ProcessMark
 
     document = json.loads(file.read_text(encoding="utf-8"))
     if not ProcessMark.from_json(document["process"]).alive():

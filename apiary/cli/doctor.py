@@ -56,8 +56,8 @@ def doctor(
 
     Example: apiary doctor --database-url postgresql://deployer@db/app --output json
     """
-    from .checks import State, database_checks, local_checks  # noqa: PLC0415
-    from .servercheck import server_checks  # noqa: PLC0415
+    from .checks import State, database_checks, local_checks
+    from .servercheck import server_checks
 
     found: list[Check] = []
     for part in only or list(Part):
@@ -70,10 +70,7 @@ def doctor(
             found += server_checks(where, secret, settings.tls_ca(tls_ca))
     if output is Format.JSON:
         write_json(
-            [
-                {"check": c.name, "state": c.state, "found": c.found, "mend": c.mend}
-                for c in found
-            ]
+            [{"check": c.name, "state": c.state, "found": c.found, "mend": c.mend} for c in found]
         )
     else:
         _show(found)
@@ -83,7 +80,7 @@ def doctor(
 
 def _show(found: list[Check]) -> None:
     """One line per check; under what failed, what to do."""
-    from rich.text import Text  # noqa: PLC0415
+    from rich.text import Text
 
     styles = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
     out = console(result=True)

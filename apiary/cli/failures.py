@@ -49,9 +49,9 @@ def guarded(command: Callable[[], object]) -> int:
 
 def report(error: ApiaryError) -> None:
     """Write an error to standard error: what happened, then what to do."""
-    from rich.text import Text  # noqa: PLC0415
+    from rich.text import Text
 
-    from .output import console  # noqa: PLC0415
+    from .output import console
 
     text = Text.assemble(("error: ", "bold red"), _message(error))
     if error.hint:

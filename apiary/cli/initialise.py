@@ -24,7 +24,7 @@ def init(name: Name) -> None:
 
     Example: apiary init guestbook && cd guestbook && apiary dev --deploy
     """
-    from .scaffold import write_application  # noqa: PLC0415
+    from .scaffold import write_application
 
     for file in write_application(Path.cwd() / name, name):
         write_text(f"{file.relative_to(Path.cwd())}\n")

@@ -36,8 +36,8 @@ def migrate(
 
     Example: apiary migrate --database-url postgresql://postgres@db/app --plan
     """
-    from ..engine import migrating  # noqa: PLC0415
-    from .database import connect  # noqa: PLC0415
+    from ..engine import migrating
+    from .database import connect
 
     with connect(settings.database_url(database_url)) as connection:
         if print_sql:

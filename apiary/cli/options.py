@@ -15,8 +15,8 @@ __all__ = [
     "Output",
     "Server",
     "Timeout",
-    "Token",
     "TlsCa",
+    "Token",
     "Yes",
     "confirm",
 ]
@@ -68,16 +68,12 @@ DatabaseUrl = Annotated[
         " folder.",
     ),
 ]
-Output = Annotated[
-    Format, typer.Option("--output", "-o", help="For people or for programs.")
-]
+Output = Annotated[Format, typer.Option("--output", "-o", help="For people or for programs.")]
 Timeout = Annotated[
     float | None,
     typer.Option("--timeout", metavar="SECONDS", min=0.001, help="Give up after this time."),
 ]
-Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Do not ask; implied by the variable CI.")
-]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; implied by the variable CI.")]
 
 
 def confirm(question: str, yes: bool) -> None:

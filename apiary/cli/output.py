@@ -46,7 +46,7 @@ class RowFormat(StrEnum):
 
 def console(*, result: bool = False) -> Console:
     """A console on standard error, or for results on standard output."""
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console
 
     stream = sys.stdout if result else sys.stderr
     width = None if stream.isatty() else _UNLIMITED
@@ -67,14 +67,14 @@ def write_text(text: str) -> None:
 
 def write_json(value: Any) -> None:
     """A JSON document to standard output."""
-    write_text(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+    write_text(json.dumps(value, indent=2, ensure_ascii=False, default=_other) + "\n")
 
 
 def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table to standard output; cells are shown as `_cell` says."""
-    from rich import box  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for column in columns:
@@ -95,9 +95,7 @@ def write_fields(fields: dict[str, object]) -> None:
                 write_text(f"{'':<{width}}  {line}\n")
 
 
-def write_rows(
-    form: RowFormat, columns: Sequence[str], rows: Iterable[Sequence[Any]]
-) -> int:
+def write_rows(form: RowFormat, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
     """Rows to standard output, as they come where the form allows it; return how many."""
     if form is RowFormat.TABLE:
         kept = list(rows)
@@ -116,7 +114,7 @@ def write_rows(
             write_text(_csv_line(row))
         else:
             document = dict(zip(columns, row, strict=True))
-            write_text(json.dumps(document, ensure_ascii=False, default=str) + "\n")
+            write_text(json.dumps(document, ensure_ascii=False, default=_other) + "\n")
     return count
 
 
@@ -129,9 +127,18 @@ def _csv_line(row: Sequence[Any]) -> str:
 
 
 def _cell(value: object) -> str:
-    """Text as it is, nothing for NULL, and JSON for everything else."""
+    """Text as it is, nothing for NULL, JSON for what has parts, and else what it is written as."""
     if value is None:
         return ""
-    if isinstance(value, str):
+    if isinstance(value, bool | dict | list | float):
+        return json.dumps(value, ensure_ascii=False, default=_other)
+    return str(_other(value))
+
+
+def _other(value: object) -> object:
+    """What JSON does not know: exact numbers, times, UUIDs, bytes, as PostgreSQL writes them."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return "\\x" + bytes(value).hex()
+    if isinstance(value, int | float):
         return value
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return str(value)

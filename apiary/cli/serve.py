@@ -29,7 +29,7 @@ DeployUrl = Annotated[
         "--deploy-url",
         envvar="APIARY_DEPLOY_URL",
         metavar="URL",
-        help="The database as a member of apiary_deployer; without it, this server deploys nothing.",
+        help="The database as a member of apiary_deployer; without it, it deploys nothing.",
     ),
 ]
 TokenFile = Annotated[
@@ -38,7 +38,7 @@ TokenFile = Annotated[
         "--token-file",
         envvar="APIARY_TOKEN_FILE",
         metavar="FILE",
-        help="Who may call, one a line: token principal role[,role]; or the lines in APIARY_TOKENS.",
+        help="Who may call, a line each: token principal role[,role]. Or in APIARY_TOKENS.",
     ),
 ]
 Certificate = Annotated[
@@ -68,8 +68,11 @@ PoolSize = Annotated[
 ]
 Grace = Annotated[
     float,
-    typer.Option("--grace", min=0, metavar="SECONDS", help="For calls that run when it is to stop."),
+    typer.Option(
+        "--grace", min=0, metavar="SECONDS", help="For calls that run when it is to stop."
+    ),
 ]
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -96,8 +99,8 @@ def serve(
 
     Example: apiary serve --listen 0.0.0.0:7432 --token-file tokens --tls-cert s.pem --tls-key s.key
     """
-    from ..server import ServerSettings, Tokens  # noqa: PLC0415
-    from ..server import serve as run  # noqa: PLC0415
+    from ..server import ServerSettings, Tokens
+    from ..server import serve as run
 
     wanted = ServerSettings(
         database_url=settings.database_url(database_url).required,

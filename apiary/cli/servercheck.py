@@ -70,7 +70,7 @@ def _metadata(token: str | None) -> list[tuple[str, str]]:
 
 
 def _unreachable(where: str, error: grpc.RpcError) -> Check:
-    code, details = error.code(), error.details()  # type: ignore[attr-defined]
+    code, details = error.code(), error.details()
     mends = {
         grpc.StatusCode.UNAVAILABLE: "start one: `apiary dev` here, or `apiary serve`",
         grpc.StatusCode.UNAUTHENTICATED: "set APIARY_TOKEN",

@@ -158,5 +158,3 @@ def _application_of(folder: Path) -> tuple[str, Path] | None:
     if table is None:
         return None
     return str(table.get("name", folder.resolve().name)), file
-
-

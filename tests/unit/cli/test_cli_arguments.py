@@ -50,7 +50,7 @@ def test_two_forms_at_once_are_refused() -> None:
 
 
 def test_a_missing_file_is_named() -> None:
-    with pytest.raises(BadArgument, match="nowhere.json"):
+    with pytest.raises(BadArgument, match=r"nowhere\.json"):
         read_arguments([], file=Path("nowhere.json"))
 
 

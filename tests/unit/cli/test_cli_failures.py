@@ -33,7 +33,7 @@ CODES = {
 }
 
 
-@pytest.mark.parametrize(("error_class", "code"), CODES.items(), ids=lambda each: str(each))
+@pytest.mark.parametrize(("error_class", "code"), CODES.items(), ids=str)
 def test_each_error_has_its_exit_code(
     error_class: type[errors.ApiaryError], code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

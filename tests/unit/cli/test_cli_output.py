@@ -23,9 +23,7 @@ def test_json_and_jsonl_keep_values(capsys: pytest.CaptureFixture[str]) -> None:
 def test_csv_quotes_what_needs_it(capsys: pytest.CaptureFixture[str]) -> None:
     write_rows(RowFormat.CSV, COLUMNS, ROWS)
     assert capsys.readouterr().out == (
-        "id,text,extra\n"
-        '1,"a ""quoted"", [red]text[/red]",\n'
-        '2,"two\nlines","{""k"": [1.5]}"\n'
+        'id,text,extra\n1,"a ""quoted"", [red]text[/red]",\n2,"two\nlines","{""k"": [1.5]}"\n'
     )
 
 

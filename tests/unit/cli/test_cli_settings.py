@@ -14,9 +14,10 @@ from apiary.local.processes import ProcessMark
 from apiary.server.settings import DEFAULT_ADDRESS
 
 VARIABLES = (
-    "APIARY_ADDRESS APIARY_TOKEN APIARY_TLS_CA APIARY_APPLICATION APIARY_DATABASE_URL APIARY_PG_BIN"
-    " PGHOST PGHOSTADDR PGSERVICE PGDATABASE PGPORT"
-).split()
+    *("APIARY_ADDRESS", "APIARY_TOKEN", "APIARY_TLS_CA", "APIARY_APPLICATION"),
+    *("APIARY_DATABASE_URL", "APIARY_PG_BIN"),
+    *("PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE", "PGPORT"),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +57,9 @@ def test_the_dev_of_a_folder_is_found_from_below(
     below.mkdir(parents=True)
     monkeypatch.chdir(below)
     assert settings.address(None).value == "127.0.0.1:1234"
-    assert settings.database_url(None).value == "postgresql://deployer@127.0.0.1:5/apiary?passfile=x"
+    assert (
+        settings.database_url(None).value == "postgresql://deployer@127.0.0.1:5/apiary?passfile=x"
+    )
 
 
 def test_what_is_given_wins_over_the_dev_of_the_folder(folder: Path) -> None:
