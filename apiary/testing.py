@@ -112,7 +112,7 @@ class TestServer:
             self._templates[key] = name
         return self._templates[key]
 
-    def _execute(self, statement: sql.Composable) -> None:
+    def _execute(self, statement: sql.Composed) -> None:
         with psycopg.connect(self.admin_url, autocommit=True) as connection:
             connection.execute(statement)
 

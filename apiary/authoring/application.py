@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import tomllib
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ def _scripts(folder: Path) -> list[TableScript]:
             )
         )
     found.sort(key=lambda script: (script.domain, int(script.name.split("_")[0])))
-    for before, after in zip(found, found[1:], strict=False):
+    for before, after in pairwise(found):
         if (before.domain, before.name.split("_")[0]) == (after.domain, after.name.split("_")[0]):
             raise DeployError(
                 f"{before.file} and {after.file} have the same number", file=after.file

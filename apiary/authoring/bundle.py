@@ -108,7 +108,7 @@ def _load(code: DeploymentCode) -> list[Registered]:
     except ImportError as error:
         raise DeployError(
             f"the application cannot be imported: {error}",
-            hint=f"install what provides {error.name!r} where you deploy from, or correct the import",
+            hint=f"install what provides {error.name!r} where you deploy from, or correct it",
             module=error.name,
         ) from error
     except Exception as error:

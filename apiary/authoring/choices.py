@@ -7,8 +7,6 @@ keeps the natural form (``str`` in ``str | UUID``), and the others are marked: b
 in the annotation. An unmarked document that fits exactly one member is read as that one.
 """
 
-# ruff: noqa: ARG002 - all codecs have one signature, and a leaf has no use for the depth
-
 from __future__ import annotations
 
 import enum

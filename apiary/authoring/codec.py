@@ -39,7 +39,7 @@ SHAPE_OF_TYPE = {
 }
 
 
-class ValueProblem(Exception):  # noqa: N818 - internal; callers turn it into a typed error
+class ValueProblem(Exception):
     """A value or document does not fit its codec. ``path`` says where: ``args.items[3].price``.
 
     Internal: callers turn it into `errors.BadArgument` or `errors.BadResult`.
@@ -104,7 +104,7 @@ class Codec:
         """The value of ``document``, ``depth`` containers down."""
         raise NotImplementedError
 
-    def plausible(self, document: Any) -> bool:  # noqa: ARG002 - for subclasses to narrow
+    def plausible(self, document: Any) -> bool:
         """Whether ``document`` could be this codec's, judged without looking inside."""
         return True
 

@@ -24,7 +24,7 @@ __all__ = ["Database", "Row"]
 
 
 class Row(dict[str, Any]):
-    """One result row: columns by name, as items (``row["price"]``) or attributes (``row.price``)."""
+    """One result row: columns by name, as items (``row["price"]``) or as ``row.price``."""
 
     __slots__ = ()
 

@@ -119,7 +119,8 @@ class Function(Registered, Generic[P, R]):
     def __call__(self, db: Database, /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
-    def __call__(self, *args: Any, **kwargs: Any) -> R:
+    # mypy does not see that *args takes the first overload's P.args after its db.
+    def __call__(self, *args: Any, **kwargs: Any) -> R:  # type: ignore[misc]
         if args and isinstance(args[0], Database):
             return cast(R, self.body(*args, **kwargs))
         return cast(R, self._call(args, kwargs))

@@ -149,9 +149,10 @@ def rebuild_exception(
 ) -> BaseException:
     """The exception of a record.
 
-    An error of the platform is that error again. Else ``find_class(module, type)`` gives its class, or None where that is not to be had. An Exception
-    subclass is instantiated without its constructor, with ``args`` and attributes restored; for
-    anything else the result is an `errors.FunctionError` with type, code, details and declared.
+    An error of the platform is that error again. Else ``find_class(module, type)`` gives its class,
+    or None where that is not to be had. An Exception subclass is instantiated without its
+    constructor, with ``args`` and attributes restored; for anything else the result is an
+    `errors.FunctionError` with type, code, details and declared.
     """
     if "platform" in document:
         return errors.ApiaryError.from_json(document["platform"])

@@ -149,7 +149,7 @@ class RecordCodec(Codec):
                 raise ValueProblem(f".{field.name}", f"is missing, and {self.text} needs it")
         return values
 
-    def unknown_field(self, key: str, document: Any, depth: int) -> dict[str, Any]:  # noqa: ARG002
+    def unknown_field(self, key: str, document: Any, depth: int) -> dict[str, Any]:
         """What to do with a key that is no field: refuse it."""
         raise ValueProblem(
             "", f"{self.text} has no field {show(key)[4:]}{nearest(key, self.by_key)}"

@@ -12,8 +12,6 @@ self-describing form, an object with one key that starts with "$":
 Lone surrogates are refused: neither UTF-8 nor PostgreSQL can hold them.
 """
 
-# ruff: noqa: ARG002 - all codecs have one signature, and a leaf has no use for the depth
-
 from __future__ import annotations
 
 import base64

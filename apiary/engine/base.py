@@ -30,6 +30,7 @@ class Invocation:
     attempt: int = 1
     keep: bool = True  # false: a read-only function need not be recorded
     lease_until: datetime | None = None  # refuse to record after this time (database clock)
+    deferred: str | None = None  # JSON array: read-only calls before, to be recorded with this one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,7 @@ class Outcome:
     deployment: str
     xid: str | None  # the transaction; None when nothing was recorded
     replayed: bool  # true: read from the record, nothing ran
+    unrecorded: dict[str, Any] | None = None  # the read-only operation, when it was not recorded
 
 
 class DuplicateOperation(ApiaryError):

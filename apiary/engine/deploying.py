@@ -267,7 +267,8 @@ def _install_callable_functions(
 ) -> None:
     """Replace the SQL functions by which plain SQL calls the application's functions."""
     old = connection.execute(
-        "SELECT p.oid::regprocedure::text FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace"
+        "SELECT p.oid::regprocedure::text FROM pg_proc p"
+        " JOIN pg_namespace n ON n.oid = p.pronamespace"
         " JOIN apiary.domain d ON d.name = n.nspname"
         " WHERE d.application = %s AND obj_description(p.oid, 'pg_proc') = 'apiary function'",
         [application],
@@ -352,7 +353,8 @@ def _names(
         "SELECT name FROM apiary.function WHERE deployment = %s ORDER BY name", [deployment]
     ).fetchall()
     workflows = connection.execute(
-        "SELECT name FROM apiary.workflow WHERE deployment = %s AND kind = 'workflow' ORDER BY name",
+        "SELECT name FROM apiary.workflow"
+        " WHERE deployment = %s AND kind = 'workflow' ORDER BY name",
         [deployment],
     ).fetchall()
     return tuple(str(row[0]) for row in functions), tuple(str(row[0]) for row in workflows)

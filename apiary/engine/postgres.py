@@ -27,7 +27,7 @@ from .sqlstates import DUPLICATE, SESSION, translate
 
 __all__ = ["PostgresEngine", "PostgresSettings"]
 
-_INVOKE = "SELECT apiary.invoke(%s, %s, %s, %s, %s, %s::json, %s, %s, %s, %s, %s)"
+_INVOKE = "SELECT apiary.invoke(%s, %s, %s, %s, %s, %s::json, %s, %s, %s, %s, %s, %s::json)"
 _RECORDED = "SELECT apiary.recorded(%s, %s, %s, %s, %s::json)"
 _LOG_ATTEMPT = "SELECT apiary.log_attempt(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s::json, %s, %s)"
 
@@ -94,6 +94,7 @@ class PostgresEngine:
             invocation.attempt,
             invocation.keep,
             invocation.lease_until,
+            invocation.deferred,
         )
         try:
             text = await self._value(session, _INVOKE, parameters)

@@ -39,6 +39,12 @@ def is_connection_failure(error: psycopg.Error) -> bool:
     return not state and isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
 
 
+def _cancelled(message: str) -> ApiaryError:
+    if message == _STATEMENT_TIMEOUT:
+        return DeadlineExceeded("the statement ran into its timeout and was rolled back")
+    return Cancelled("the statement was cancelled and rolled back")
+
+
 def translate(error: psycopg.Error) -> ApiaryError:
     """The platform's error for one of PostgreSQL's."""
     state = error.sqlstate or ""
@@ -53,9 +59,7 @@ def translate(error: psycopg.Error) -> ApiaryError:
             hint="repeat the call with the same run id when it is back",
         )
     if state == "57014":
-        if message == _STATEMENT_TIMEOUT:
-            return DeadlineExceeded("the statement ran into its timeout and was rolled back")
-        return Cancelled("the statement was cancelled and rolled back")
+        return _cancelled(message)
     if state.startswith("53"):
         return UnavailableError(
             f"the database has run out of a resource: {message}", sqlstate=state

@@ -18,7 +18,7 @@ __all__ = ["SqlFile", "application_root", "code_files", "migrations", "runtime_m
 
 _PACKAGE = Path(apiary.__file__).parent
 # What user code imports from `apiary` inside the database; all of it is standard library only.
-_CLIENT_ONLY = {"analysis.py", "sqlreading.py", "application.py", "bundle.py"}
+_CLIENT_ONLY = {"application.py", "bundle.py"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +74,8 @@ def runtime_modules() -> list[SourceModule]:
     found = [
         _module("apiary", _PACKAGE / "__init__.py"),
         _module("apiary.errors", _PACKAGE / "errors.py"),
+        _module("apiary.execution", _PACKAGE / "execution" / "__init__.py"),
+        _module("apiary.execution.replay", _PACKAGE / "execution" / "replay.py"),
     ]
     for folder, package in (
         (_PACKAGE / "authoring", "apiary.authoring"),

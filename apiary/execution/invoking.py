@@ -43,7 +43,7 @@ class RetryPolicy:
     max_delay_s: float = 2.0
 
     def delay_s(self, attempt: int) -> float:
-        """The pause after the ``attempt``-th attempt (from 1), between half and all of its bound."""
+        """The pause after the ``attempt``-th attempt (from 1): half to all of its bound."""
         bound = min(self.max_delay_s, self.first_delay_s * self.factor ** (attempt - 1))
         return bound * (0.5 + random.random() / 2)
 
@@ -134,7 +134,7 @@ def raise_recorded_error(outcome: Outcome) -> None:
     """Raise the error that an outcome records, if it records one."""
     if outcome.error is None:
         return
-    error = rebuild_exception(outcome.error, lambda module, name: None)
+    error = rebuild_exception(outcome.error, lambda _module, _name: None)
     if isinstance(error, FunctionError):
         error.metadata["stack"] = outcome.error.get("stack")
     raise error

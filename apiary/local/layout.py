@@ -49,7 +49,7 @@ class Layout:
 
     @property
     def socket(self) -> Path:
-        """Where the socket is if its path is short enough."""
+        """Where the socket is if its path will do."""
         return self.place / "socket"
 
     @property
@@ -99,7 +99,7 @@ def choose_place(directory: Path, account: Account) -> Path:
     """
     if account.can_enter(directory):
         return directory
-    temporary = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
+    temporary = temporary_directories()
     is_temporary = any(directory.is_relative_to(each.resolve()) for each in temporary)
     candidates = temporary if is_temporary else [SYSTEM_PLACE, *temporary]
     digest = hashlib.sha256(os.fsencode(directory)).hexdigest()[:12]
@@ -121,21 +121,27 @@ def choose_place(directory: Path, account: Account) -> Path:
     )
 
 
+def temporary_directories() -> list[Path]:
+    """This process's own, and the system's for when that is closed to others."""
+    return [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
+
+
 def prepare_socket_directory(layout: Layout, account: Account) -> tuple[Path, bool]:
     """A directory for the socket, private to the account; whether it is a temporary one."""
-    if _short_enough(layout.socket):
+    if _fits_a_socket(layout.socket):
         layout.socket.mkdir(mode=0o700, exist_ok=True)
         account.own(layout.socket)
         return layout.socket, False
-    for parent in (Path(tempfile.gettempdir()), Path("/tmp")):
-        if _short_enough(parent / "apiary-12345678") and account.can_enter(parent):
+    for parent in temporary_directories():
+        if _fits_a_socket(parent / "apiary-12345678") and account.can_enter(parent):
             directory = Path(tempfile.mkdtemp(prefix="apiary-", dir=parent))
             account.own(directory)
             return directory, True
     raise ConfigurationError(
-        f"no directory is short enough for a Unix socket: {layout.socket} with the socket's name "
-        f"is over {SOCKET_PATH_LIMIT_BYTES} bytes, and so is {tempfile.gettempdir()}",
-        hint="Set TMPDIR to a short path.",
+        f"no directory fits a Unix socket: neither {layout.socket} nor {tempfile.gettempdir()} is, "
+        f"with the socket's name, at most {SOCKET_PATH_LIMIT_BYTES} bytes long, without commas, "
+        f"and open to account {account.name!r}",
+        hint="Set TMPDIR to a short path that the account can enter.",
     )
 
 
@@ -153,8 +159,10 @@ def remove(layout: Layout) -> None:
             directory.rmdir()
 
 
-def _short_enough(directory: Path) -> bool:
-    return len(os.fsencode(directory / _LONGEST_SOCKET_NAME)) <= SOCKET_PATH_LIMIT_BYTES
+def _fits_a_socket(directory: Path) -> bool:
+    """Short enough for the operating system, and one host for libpq, which splits at commas."""
+    path = os.fsencode(directory / _LONGEST_SOCKET_NAME)
+    return len(path) <= SOCKET_PATH_LIMIT_BYTES and b"," not in path
 
 
 def read_record(path: Path) -> dict[str, Any] | None:

@@ -48,31 +48,33 @@ class Postmaster:
         self._failure: OSError | None = None
         threading.Thread(target=self._keep, name="apiary-postmaster", daemon=True).start()
         self._started.wait()
-        if self._failure is not None:
+        if self._process is None:
             raise ConfigurationError(
                 f"the PostgreSQL server cannot be started: {self._failure}"
             ) from self._failure
 
     def _keep(self) -> None:
         try:
-            with self._log.open() as log:
-                process = subprocess.Popen(
-                    self._command,
-                    cwd=self._cwd,
-                    env=server_environment(),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
+            self._process = self._spawn()
         except OSError as error:
             self._failure = error
-            self._started.set()
             return
-        self._process = process
-        self._started.set()
-        process.wait()
+        finally:
+            self._started.set()
+        self._process.wait()
         self._exited.set()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        with self._log.open() as log:
+            return subprocess.Popen(
+                self._command,
+                cwd=self._cwd,
+                env=server_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
 
     @property
     def pid(self) -> int:
@@ -134,7 +136,7 @@ def command_line(
         "listen_addresses": "127.0.0.1",
         "port": str(port),
         "lc_messages": "C",  # the log is read by `apiary.local.cluster`
-        # The setting is a list; quotes keep a path with a comma in one piece.
+        # The setting is a list of names; quotes keep any path in one piece.
         "unix_socket_directories": '"{}"'.format(str(socket).replace('"', '""')),
     }
     options = [("-c", f"{name}={value}") for name, value in {**settings, **fixed}.items()]

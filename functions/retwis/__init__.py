@@ -1,7 +1,7 @@
 """Retwis: the Redis tutorial's social network, as Apiary's paper uses it.
 
-90 % timelines (the newest posts of everybody whom a user follows), 10 % posts. `timeline` is kept in
-the benchmark's shape: one query for the followees, then one for each of them.
+90 % timelines (the newest posts of everybody whom a user follows), 10 % posts. `timeline` is kept
+in the benchmark's shape: one query for the followees, then one for each of them.
 """
 
 from __future__ import annotations

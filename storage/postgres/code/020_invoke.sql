@@ -25,12 +25,13 @@ CREATE OR REPLACE FUNCTION apiary.invoke(
     p_trace text,
     p_attempt integer,
     p_keep boolean,             -- false: a read-only function need not be recorded
-    p_lease_until timestamptz   -- NULL: no lease; else refused when the database's clock is past it
+    p_lease_until timestamptz,  -- NULL: no lease; else refused when the database's clock is past it
+    p_deferred json             -- the run's read-only calls before, to be recorded with this one
 ) RETURNS text LANGUAGE plpython3u SECURITY DEFINER AS $body$
 if "apiary" not in GD:
     plpy.execute("SELECT apiary.boot()")
 return GD["apiary"].invoke(p_run_id, p_seq, p_application, p_deployment, p_function, p_input,
-                           p_principal, p_trace, p_attempt, p_keep, p_lease_until)
+                           p_principal, p_trace, p_attempt, p_keep, p_lease_until, p_deferred)
 $body$;
 
 -- The recorded outcome of an operation, or NULL when there is none. Refuses another function or input

@@ -64,7 +64,7 @@ CREATE OR REPLACE FUNCTION apiary.call(p_application text, p_function text, p_in
 LANGUAGE plpgsql AS $body$
 DECLARE
     v_outcome json := apiary.invoke(pg_catalog.gen_random_uuid()::text, 0, p_application, NULL, p_function,
-                                    p_input, session_user::text, NULL, 1, true, NULL);
+                                    p_input, session_user::text, NULL, 1, true, NULL, NULL);
 BEGIN
     IF v_outcome ->> 'error' IS NOT NULL THEN
         RAISE EXCEPTION '%: %', v_outcome #>> '{error,type}', v_outcome #>> '{error,message}'

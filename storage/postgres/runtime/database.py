@@ -16,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 import plpy  # type: ignore[import-not-found]
+
 from apiary.authoring.database import Database, Row, insert_over_arrays
 from apiary.authoring.intervals import parse_interval
 from apiary.authoring.values import codec_for

@@ -7,10 +7,11 @@ from functools import cached_property
 from typing import Any
 
 import plpy  # type: ignore[import-not-found]
+from apiary_runtime.database import PlpyDatabase
+
 from apiary.authoring.decorators import Function
 from apiary.authoring.loader import DeploymentCode, SourceModule
 from apiary.errors import NotFound
-from apiary_runtime.database import PlpyDatabase
 
 _KEEP = 4  # versions of one application that a backend keeps loaded
 
@@ -46,7 +47,8 @@ class LoadedDeployment:
             deployment,
         )
         functions = application.backend.rows(
-            "SELECT name, module, qualname, isolation, timeout_ms, read_only, statements::text AS statements"
+            "SELECT name, module, qualname, isolation, timeout_ms, read_only,"
+            " statements::text AS statements"
             " FROM apiary.function WHERE deployment = $1",
             deployment,
         )

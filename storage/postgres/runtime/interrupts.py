@@ -23,6 +23,8 @@ _flags = tuple(
 )
 _isolation_level = ctypes.c_int.in_dll(_backend, "XactIsoLevel")
 _statement_timeout = ctypes.c_int.in_dll(_backend, "StatementTimeout")
+_transaction_id = ctypes.PyDLL(None).GetTopTransactionIdIfAny
+_transaction_id.restype = ctypes.c_uint32
 _ISOLATIONS = ("read uncommitted", "read committed", "repeatable read", "serializable")
 
 
@@ -49,7 +51,12 @@ def statement_timeout_ms() -> int:
     return _statement_timeout.value
 
 
-def _on_tick(signum: int, frame: FrameType | None) -> None:
+def has_written() -> bool:
+    """Whether the transaction has been given an id: it has written something, or locked a row."""
+    return bool(_transaction_id())
+
+
+def _on_tick(_signum: int, _frame: FrameType | None) -> None:
     if interrupt_pending():
         raise Interrupted
 

@@ -12,9 +12,22 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import dataclass, fields
 from typing import Any, NoReturn
 
 import plpy  # type: ignore[import-not-found]
+from apiary_runtime.database import PlpyDatabase, TransactionLost
+from apiary_runtime.deployments import Backend, CatalogueFunction, LoadedDeployment
+from apiary_runtime.interrupts import (
+    Interrupted,
+    has_written,
+    interrupt_pending,
+    interruptible,
+    statement_timeout_ms,
+    transaction_isolation,
+)
+from apiary_runtime.output import kept_output
+
 from apiary.authoring.context import Context, running_in
 from apiary.authoring.decorators import Function, Registered
 from apiary.authoring.failures import encode_exception
@@ -29,16 +42,6 @@ from apiary.errors import (
     StatementError,
     UsageError,
 )
-from apiary_runtime.database import PlpyDatabase, TransactionLost
-from apiary_runtime.deployments import Backend, CatalogueFunction, LoadedDeployment
-from apiary_runtime.interrupts import (
-    Interrupted,
-    interrupt_pending,
-    interruptible,
-    statement_timeout_ms,
-    transaction_isolation,
-)
-from apiary_runtime.output import kept_output
 
 DEFAULT_MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
 
@@ -47,17 +50,60 @@ SQLSTATE_ERROR = "AP001"  # an ApiaryError, as JSON in the message's detail
 SQLSTATE_DUPLICATE = "AP002"  # the operation was recorded by another transaction meanwhile
 SQLSTATE_SESSION = "AP003"  # the function wants another session, described in the detail
 
-_INSERT_OPERATION = """
-INSERT INTO apiary.operation (run_id, seq, kind, name, application, deployment, principal, status,
-    input, input_digest, output, error, attempt, started_at, finished_at, isolation, read_only,
-    reads, calls, log, trace)
-VALUES ($1, $2, 'function', $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
-    pg_catalog.to_timestamp($13), pg_catalog.to_timestamp($14), $15, $16, $17, $18, $19, $20)
-RETURNING xid"""
-_OPERATION_TYPES = (
-    "text,int4,text,text,text,text,text,json,text,json,json,int4,float8,float8,text,bool,json,json,"
-    "text,text"
-).split(",")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What is recorded of one function call; JSON columns are JSON text already."""
+
+    seq: int
+    name: str
+    input: str
+    input_digest: str
+    output: str | None
+    error: str | None
+    attempt: int
+    started_at: float  # Unix time, s
+    finished_at: float
+    isolation: str
+    read_only: bool
+    reads: str | None
+    calls: str | None
+    log: str | None
+
+    def values(self) -> list[Any]:
+        """The columns' values, in the order of `_OPERATION_COLUMNS`."""
+        status = "SUCCEEDED" if self.error is None else "FAILED"
+        return [status, *(getattr(self, name) for name in _OPERATION_COLUMNS)]
+
+    def deferred(self) -> str:
+        """The operation as an element of the array that apiary.insert_operations takes."""
+        parts = ['"kind":"function"']
+        for name in _OPERATION_COLUMNS:
+            value = getattr(self, name)
+            if value is not None:
+                text = value if name in _JSON_COLUMNS else json.dumps(value)
+                parts.append(f'"{name}":{text}')
+        return f"{{{','.join(parts)}}}"
+
+
+_OPERATION_COLUMNS = tuple(field.name for field in fields(Operation))
+_JSON_COLUMNS = {"input", "output", "error", "reads", "calls"}
+_SQL_TYPES = {"int": "int4", "float": "float8", "bool": "bool"}
+_OPERATION_TYPES = ["text"] * 6 + [
+    "json" if field.name in _JSON_COLUMNS else _SQL_TYPES.get(str(field.type), "text")
+    for field in fields(Operation)
+]
+_PLACEHOLDERS = [
+    f"pg_catalog.to_timestamp(${number})" if name.endswith("_at") else f"${number}"
+    for number, name in enumerate(_OPERATION_COLUMNS, start=7)
+]
+_INSERT_OPERATION = (
+    "INSERT INTO apiary.operation (kind, run_id, application, deployment, principal, trace, status, "
+    f"{', '.join(_OPERATION_COLUMNS)}) VALUES ('function', $1, $2, $3, $4, $5, $6, "
+    f"{', '.join(_PLACEHOLDERS)}) RETURNING xid"
+)
+_INSERT_DEFERRED = "SELECT apiary.insert_operations($1, $2, $3, $4, $5, $6)"
 
 
 class InFunction(Context):
@@ -179,8 +225,13 @@ class Runtime:
         attempt: int,
         keep: bool,
         lease_until: str | None,
+        deferred: str | None,
     ) -> str:
-        """Run a function and record it; return the outcome as JSON text."""
+        """Run a function and record it; return the outcome as JSON text.
+
+        ``deferred`` are earlier read-only calls of the run, not recorded yet: a record of this one
+        makes them durable. A read-only call of a run is itself not recorded but handed back.
+        """
         started = time.time()
         try:
             owner, current = self.backend.application(application)
@@ -195,19 +246,29 @@ class Runtime:
         self._run(loaded, call)
         if lease_until is not None:
             self._require_lease(run_id, lease_until)
-        error_text = None if call.error is None else dumps(encode_exception(call.error))
-        if keep or not function.read_only or call.error is not None or loaded.db.reads():
-            xid = self._record(
-                run_id, seq, name, application, loaded.id, principal,
-                "SUCCEEDED" if error_text is None else "FAILED",
-                dumps(document), digest(canonical(document)), call.output, error_text, attempt,
-                started, time.time(), transaction_isolation(), function.read_only,
-                loaded.db.reads(), json.dumps(call.context.calls) if call.context.calls else None,
-                call.log, trace,
-            )  # fmt: skip
-        else:
-            xid = None
-        return outcome(call.output, error_text, loaded.id, xid, replayed=False)
+        operation = Operation(
+            seq=seq,
+            name=name,
+            input=dumps(document),
+            input_digest=digest(canonical(document)),
+            output=call.output,
+            error=None if call.error is None else dumps(encode_exception(call.error)),
+            attempt=attempt,
+            started_at=started,
+            finished_at=time.time(),
+            isolation=function.isolation,
+            read_only=function.read_only and not has_written(),
+            reads=loaded.db.reads(),
+            calls=json.dumps(call.context.calls) if call.context.calls else None,
+            log=call.log,
+        )
+        if operation.read_only and not keep and (seq > 0 or operation.reads is None):
+            return outcome(operation, loaded.id, xid=None)
+        if deferred is not None:
+            plan = self.backend.plan(_INSERT_DEFERRED, ["text"] * 5 + ["json"])
+            plpy.execute(plan, [run_id, application, loaded.id, principal, trace, deferred])
+        xid = self._record(run_id, application, loaded.id, principal, trace, operation)
+        return outcome(operation, loaded.id, xid)
 
     def recorded(
         self, run_id: str, seq: int, application: str, name: str, input_text: str
@@ -235,10 +296,11 @@ class Runtime:
                 signature = owner.deployment(row["deployment"]).function(name).function.signature
                 digest_now = digest(canonical(signature.normalise(json.loads(input_text))[1]))
             if digest_now is None or digest_now != row["input_digest"]:
+                other = f"{row['kind']} {recorded}, not {now}"
+                if recorded == now:
+                    other = f"{recorded} with another input"
                 raise IdempotencyMismatch(
-                    f"run {run_id!r} is taken: it recorded {recorded} with another input"
-                    if recorded == now
-                    else f"run {run_id!r} is taken: it recorded {row['kind']} {recorded}, not {now}",
+                    f"run {run_id!r} is taken: it recorded {other}",
                     hint="use a new run id, or repeat the recorded call to get its result",
                     run_id=run_id,
                     recorded=recorded,
@@ -248,11 +310,18 @@ class Runtime:
                 )
         except ApiaryError as error:
             return _leave(error)
-        return outcome(row["output"], row["error"], row["deployment"], row["xid"], replayed=True)
+        return _outcome_text(
+            row["output"],
+            row["error"],
+            row["deployment"],
+            row["xid"],
+            replayed=True,
+            unrecorded=None,
+        )
 
     def check_deployment(self, application: str, deployment: str) -> None:
         """Import every function and prepare every statement, as the application's role."""
-        owner, current = self.backend.application(application)
+        owner, _ = self.backend.application(application)
         loaded = LoadedDeployment(owner, deployment)
         problem: list[DeployError] = []
 
@@ -319,14 +388,23 @@ class Runtime:
                 )
             )
 
-    def _record(self, *values: Any) -> str:
+    def _record(
+        self,
+        run_id: str,
+        application: str,
+        deployment: str,
+        principal: str,
+        trace: str | None,
+        operation: Operation,
+    ) -> str:
         try:
-            plan = self.backend.plan(_INSERT_OPERATION, list(_OPERATION_TYPES))
-            return str(plpy.execute(plan, list(values))[0]["xid"])
+            plan = self.backend.plan(_INSERT_OPERATION, _OPERATION_TYPES)
+            values = [run_id, application, deployment, principal, trace, *operation.values()]
+            return str(plpy.execute(plan, values)[0]["xid"])
         except plpy.SPIError as error:
             if error.sqlstate == "23505":
                 plpy.error(
-                    f"operation {values[0]}/{values[1]} is recorded already",
+                    f"operation {run_id}/{operation.seq} is recorded already",
                     sqlstate=SQLSTATE_DUPLICATE,
                 )
             raise
@@ -367,13 +445,31 @@ def _check(loaded: LoadedDeployment) -> None:
             ) from None
 
 
-def outcome(
-    output: str | None, error: str | None, deployment: str, xid: str | None, *, replayed: bool
+def outcome(operation: Operation, deployment: str, xid: str | None) -> str:
+    """The outcome of a call as JSON text; one that was not recorded is in it whole."""
+    return _outcome_text(
+        operation.output,
+        operation.error,
+        deployment,
+        xid,
+        replayed=False,
+        unrecorded=operation.deferred() if xid is None else None,
+    )
+
+
+def _outcome_text(
+    output: str | None,
+    error: str | None,
+    deployment: str,
+    xid: str | None,
+    *,
+    replayed: bool,
+    unrecorded: str | None,
 ) -> str:
-    """The outcome of an operation as JSON text; output and error are JSON text already."""
     return (
         f'{{"output":{output or "null"},"error":{error or "null"},"deployment":"{deployment}",'
-        f'"xid":{json.dumps(xid)},"replayed":{"true" if replayed else "false"}}}'
+        f'"xid":{json.dumps(xid)},"replayed":{"true" if replayed else "false"},'
+        f'"unrecorded":{unrecorded or "null"}}}'
     )
 
 

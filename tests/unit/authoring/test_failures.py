@@ -1,7 +1,5 @@
 """User code's exceptions are recorded whatever they do, and rebuilt without their constructor."""
 
-# ruff: noqa: N818 - named as users name theirs
-
 from __future__ import annotations
 
 import datetime as dt

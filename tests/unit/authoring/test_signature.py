@@ -41,7 +41,7 @@ def book(
     raise NotImplementedError
 
 
-def everything(  # type: ignore[no-untyped-def] # noqa: PLR0917
+def everything(  # type: ignore[no-untyped-def]
     a: int,
     b: float,
     c: bool,

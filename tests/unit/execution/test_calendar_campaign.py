@@ -341,7 +341,7 @@ def test_random_schedules_equal_a_scan_of_every_minute_of_two_years(batch: int) 
     ],
 )
 @pytest.mark.parametrize("day", [date(2026, 3, 29), date(2026, 10, 25)])
-def test_seconds_equal_a_scan_of_every_second(  # noqa: PLR0917
+def test_seconds_equal_a_scan_of_every_second(
     policy: str,
     text: str,
     seconds: set[int],

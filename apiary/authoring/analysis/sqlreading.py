@@ -21,13 +21,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ParseError, TokenError
 
-from apiary.authoring.sqlparameters import ParameterText, parse_ready
+from apiary.authoring.analysis.sqlparameters import ParameterText, parse_ready
 
 __all__ = ["SqlProblem", "SqlReading", "read_sql"]
 
@@ -94,6 +94,17 @@ _SYSTEM_SCHEMAS = frozenset({"pg_catalog", "information_schema"})
 _TOKEN_ERROR_PLACE = re.compile(r"(?:from|line) (\d+)(?::|, col(?:umn)? )(\d+)")
 
 
+class _Parser(Postgres.Parser):  # type: ignore[misc, valid-type]
+    def validate_expression(self, expression: Any, args: list[Any] | None = None) -> Any:
+        # The parser knows functions of many databases by name, and the number of their arguments;
+        # a function of that name in this database (hotel.search) need not agree.
+        return expression if args is not None else super().validate_expression(expression)
+
+
+class _Dialect(Postgres):
+    Parser = _Parser
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlProblem:
     """Something to say about a statement, at an ``offset`` (0-based characters) in its text."""
@@ -140,7 +151,7 @@ def _moved(problem: SqlProblem, ready: ParameterText) -> SqlProblem:
 
 
 def _read(ready: ParameterText, default_schema: str) -> SqlReading:
-    dialect, sql = Postgres(), ready.text
+    dialect, sql = _Dialect(), ready.text
     try:
         tokens = dialect.tokenize(sql)
     except TokenError as error:
@@ -236,7 +247,7 @@ def _read_lock(sql: str, start: int, default_schema: str) -> SqlReading:
     if found is None:
         return _refused(SqlProblem(message="SQL syntax error: LOCK names no table", offset=start))
     try:
-        trees = Postgres().parse(f"SELECT FROM {found['names']}")
+        trees = _Dialect().parse(f"SELECT FROM {found['names']}")
     except (ParseError, TokenError) as error:
         message = f"SQL syntax error in the tables of LOCK: {str(error).splitlines()[0]}"
         return _refused(SqlProblem(message=message, offset=found.start("names")))

@@ -26,7 +26,7 @@ GRANT CREATE ON SCHEMA apiary_app TO apiary_owner;
 GRANT SELECT ON ALL TABLES IN SCHEMA apiary, provenance TO apiary_reader, apiary_deployer, apiary_runtime;
 
 GRANT EXECUTE ON FUNCTION
-    apiary.invoke(text, integer, text, text, text, json, text, text, integer, boolean, timestamptz),
+    apiary.invoke(text, integer, text, text, text, json, text, text, integer, boolean, timestamptz, json),
     apiary.recorded(text, integer, text, text, json),
     apiary.log_attempt(text, integer, integer, text, text, text, text, text, text, json, timestamptz, text)
 TO apiary_runtime;
@@ -35,7 +35,7 @@ GRANT EXECUTE ON FUNCTION
     apiary.create_application(text), apiary.create_domain(text, text), apiary.capture_tables(text),
     apiary.capture_table(text, text, text[], boolean), apiary.create_capture_function(text, text, text[]),
     apiary.check_deployment(text, text), apiary.call(text, text, json),
-    apiary.invoke(text, integer, text, text, text, json, text, text, integer, boolean, timestamptz)
+    apiary.invoke(text, integer, text, text, text, json, text, text, integer, boolean, timestamptz, json)
 TO apiary_deployer;
 GRANT INSERT, UPDATE, DELETE ON
     apiary.application, apiary.deployment, apiary.activation, apiary.module, apiary.function,

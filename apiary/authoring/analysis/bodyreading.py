@@ -21,8 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from apiary.authoring.findings import Problem, Reason, Statement
-from apiary.authoring.sourceindex import (
+from apiary.authoring.analysis.findings import Problem, Reason, Statement
+from apiary.authoring.analysis.sourceindex import (
     KINDS,
     Assigned,
     Definition,
@@ -36,7 +36,7 @@ from apiary.authoring.sourceindex import (
     SourceIndex,
     Value,
 )
-from apiary.authoring.sqltext import NotConstantError, SqlText, sql_text
+from apiary.authoring.analysis.sqltext import NotConstantError, SqlText, sql_text
 
 __all__ = ["DATABASE_SQL_METHODS", "DATABASE_VALUES", "BodyKey", "BodyReading", "read_body"]
 
@@ -110,6 +110,7 @@ class _BodyReader(ast.NodeVisitor):
         self.handles = key.handles
         self.reading = BodyReading()
         self._visited_values: set[ast.expr] = set()
+        self._class_parameters: set[str] = set()
 
     # Bodies and scopes
 
@@ -125,6 +126,8 @@ class _BodyReader(ast.NodeVisitor):
         for expression in (*node.bases, *(k.value for k in node.keywords), *node.decorator_list):
             self.visit(expression)
         for statement in node.body:
+            if isinstance(statement, FunctionNode) and _is_classmethod(statement):
+                self._class_parameters.update(_parameters(statement)[:1])
             self.visit(statement)
 
     def _read_decorator(self, decorator: ast.expr, handles: frozenset[str]) -> None:
@@ -263,7 +266,9 @@ class _BodyReader(ast.NodeVisitor):
     def _foreign(self, node: ast.expr, resolved: Platform | External) -> None:
         if isinstance(resolved, Platform):
             # Classes of the platform (Database, errors) do nothing by being mentioned.
-            if resolved.path and not resolved.path[-1][:1].isupper():
+            if not resolved.path:
+                self._opaque(node, "the module apiary is used as a value")
+            elif not resolved.path[-1][:1].isupper():
                 self._primitive(node, resolved.path[0])
         elif resolved.path in _BEYOND_ANALYSIS:
             name = resolved.path.removeprefix("builtins.")
@@ -306,6 +311,8 @@ class _BodyReader(ast.NodeVisitor):
                     self._unresolved(func, f"what {ast.unparse(func)} calls is not known")
             case Missing(name):
                 self._unresolved(func, f"{name} is not found in this application")
+            case Value() if isinstance(func, ast.Name) and func.id in self._class_parameters:
+                pass  # the class, whose methods are being read
             case Value() if isinstance(func, ast.Name) and not self._is_local(func.id):
                 self._opaque(func, f"{func.id} is bound more than once: what it calls is not known")
             case _:
@@ -385,7 +392,7 @@ class _BodyReader(ast.NodeVisitor):
         self._statement(text)
 
     def _statement(self, text: SqlText) -> None:
-        from apiary.authoring.sqlreading import read_sql  # noqa: PLC0415 - sqlglot is slow to import
+        from apiary.authoring.analysis.sqlreading import read_sql  # noqa: PLC0415 - sqlglot is slow to import
 
         found = read_sql(text.text, self.schema)
         for problem in found.problems:
@@ -440,6 +447,10 @@ def _parameters(node: FunctionNode | ast.Lambda) -> list[str]:
     arguments = node.args
     named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     return [arg.arg for arg in (*named, arguments.vararg, arguments.kwarg) if arg is not None]
+
+
+def _is_classmethod(node: FunctionNode) -> bool:
+    return any(isinstance(d, ast.Name) and d.id == "classmethod" for d in node.decorator_list)
 
 
 def _arguments(node: ast.Call) -> list[ast.expr]:

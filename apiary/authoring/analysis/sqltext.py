@@ -16,11 +16,11 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from apiary.authoring.sourceindex import Assigned, External, Scope, SourceIndex
+from apiary.authoring.analysis.sourceindex import Assigned, External, Scope, SourceIndex
 
 __all__ = ["NotConstantError", "SqlText", "sql_text"]
 
-_MAX_DEPTH = 50
+_MAX_DEPTH = 200
 _DIGITS_OF_ESCAPE = {"x": 2, "u": 4, "U": 8}
 
 

@@ -10,8 +10,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from apiary.authoring.findings import Problem
-from apiary.authoring.sourceindex import (
+from apiary.authoring.analysis.findings import Problem
+from apiary.authoring.analysis.sourceindex import (
     KINDS,
     Definition,
     External,
@@ -86,9 +86,9 @@ def _hidden(index: SourceIndex, source: Source) -> Iterator[Problem]:
     Their decorators may be imported where they are, so that all imports of the module count.
     """
     top = {id(node) for node in source.tree.body}
-    imports = [n for n in ast.walk(source.tree) if isinstance(n, ast.Import | ast.ImportFrom)]
+    imports = [n for n in source.nodes if isinstance(n, ast.Import | ast.ImportFrom)]
     scope = index.scope(source, source.scope, imports)
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, FunctionNode) or id(node) in top:
             continue
         kinds = [index.decorator_kind(scope, decorator) for decorator in node.decorator_list]

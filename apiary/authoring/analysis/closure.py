@@ -20,33 +20,22 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from typing import TypedDict
 
-from apiary.authoring.bodyreading import BodyKey, BodyReading, Mention, read_body
-from apiary.authoring.findings import (
+from apiary.authoring.analysis.bodyreading import BodyKey, BodyReading, Mention, read_body
+from apiary.authoring.analysis.findings import (
     Analysis,
     FunctionAnalysis,
     Module,
     Problem,
     Reason,
-    Statement,
     StepAnalysis,
     WorkflowAnalysis,
 )
-from apiary.authoring.registry import collect
-from apiary.authoring.sourceindex import Definition, FunctionNode, SourceIndex
+from apiary.authoring.analysis.registry import collect
+from apiary.authoring.analysis.sourceindex import Definition, FunctionNode, SourceIndex
 
-__all__ = [
-    "IN_DATABASE_PRIMITIVES",
-    "Analysis",
-    "FunctionAnalysis",
-    "Module",
-    "Problem",
-    "Reason",
-    "Statement",
-    "StepAnalysis",
-    "WorkflowAnalysis",
-    "analyse",
-]
+__all__ = ["IN_DATABASE_PRIMITIVES", "analyse"]
 
 # What a workflow may use of the platform and still run inside the database: values that are
 # recorded when they are made. Everything else waits, or needs an executor.
@@ -117,7 +106,14 @@ class _Bodies:
             pending += reversed(new)
 
 
-def _place(definition: Definition) -> dict[str, str | int]:
+class _Place(TypedDict):
+    module: str
+    qualname: str
+    file: str
+    line: int
+
+
+def _place(definition: Definition) -> _Place:
     module = definition.source.module
     return {
         "module": module.name,

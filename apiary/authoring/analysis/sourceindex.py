@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import ast
 import builtins
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Literal
 
-from apiary.authoring.findings import Module
+from apiary.authoring.analysis.findings import Module
 from apiary.errors import DeployError
 
 __all__ = [
@@ -123,11 +124,12 @@ class Scope:
 
 @dataclass(slots=True, eq=False)
 class Source:
-    """A parsed module."""
+    """A parsed module; ``nodes`` are all those of its tree."""
 
     module: Module
     tree: ast.Module
     package: str
+    nodes: tuple[ast.AST, ...]
     stars: tuple[str, ...] = ()
     scope: Scope = field(init=False)
 
@@ -163,7 +165,10 @@ class SourceIndex:
 
     def _parse(self, module: Module) -> Source:
         try:
-            tree = ast.parse(module.source, filename=module.file)
+            with warnings.catch_warnings():
+                # Python warns (of invalid escapes) when it loads the module, where it belongs.
+                warnings.simplefilter("ignore")
+                tree = ast.parse(module.source, filename=module.file)
         except (SyntaxError, ValueError) as error:
             line = getattr(error, "lineno", None) or 1
             what = error.msg if isinstance(error, SyntaxError) else str(error)
@@ -175,7 +180,7 @@ class SourceIndex:
             ) from error
         is_package = PurePath(module.file).name == "__init__.py"
         package = module.name if is_package else module.name.rpartition(".")[0]
-        source = Source(module=module, tree=tree, package=package)
+        source = Source(module, tree, package, tuple(ast.walk(tree)))
         source.stars = tuple(
             _absolute(node, package)
             for node in tree.body
@@ -185,7 +190,7 @@ class SourceIndex:
 
     def _forget_patched(self, source: Source) -> None:
         """A module attribute that any module assigns to (``queries.FIND = x``) is a value."""
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
                 owner = self.resolve(source.scope, node.value)
                 if isinstance(owner, Package) and owner.name in self.sources:
@@ -296,13 +301,17 @@ class SourceIndex:
 
     def _module_member(self, package: str, name: str, depth: int) -> Resolved:
         source = self.sources.get(package)
+        itself = _Import(package, name)
+        binding = source.scope.bindings.get(name, itself) if source is not None else itself
+        submodule = f"{package}.{name}"
+        # `from functions.hotel import queries` in functions.hotel itself binds the submodule.
+        if submodule in self._packages and binding == itself:
+            return Package(submodule)
         if source is not None and name in source.scope.bindings:
             return Value() if depth > _ALIAS_DEPTH else self._bound(source.scope, name, depth + 1)
-        if f"{package}.{name}" in self._packages:
-            return Package(f"{package}.{name}")
         if source is not None and source.stars and depth <= _ALIAS_DEPTH:
             return self._name(source.scope, name, depth + 1)
-        return Missing(f"{package}.{name}")
+        return Missing(submodule)
 
 
 def _absolute(node: ast.ImportFrom, package: str) -> str:
@@ -316,7 +325,7 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
 
 def _forget_globals(source: Source) -> None:
     """A module name that a function assigns to (``global name``) is a value."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Global):
             source.scope.bindings.update(dict.fromkeys(node.names))
 

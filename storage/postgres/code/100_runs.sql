@@ -1,0 +1,282 @@
+-- The life of a run: start, claim, park, wake, release, finish. All of it at READ COMMITTED.
+--
+-- Functions are SECURITY DEFINER and their statements qualified, as in 020_invoke.sql. A function
+-- that moves a run checks apiary.transition through the trigger below; one that acts for an executor
+-- takes the epoch that the executor holds, and fails with AP004 when that is no longer the run's.
+
+-- The platform's clock. Tests move it by the setting; nothing else reads the time here.
+CREATE OR REPLACE FUNCTION apiary.clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS $body$
+    SELECT pg_catalog.clock_timestamp()
+           + coalesce(nullif(pg_catalog.current_setting('apiary.clock_offset', true), '')::interval, '0')
+$body$;
+
+CREATE OR REPLACE FUNCTION apiary.check_transition() RETURNS trigger LANGUAGE plpgsql AS $body$
+BEGIN
+    IF NOT EXISTS (SELECT FROM apiary.transition t
+                    WHERE t.from_status = OLD.status AND t.to_status = NEW.status) THEN
+        RAISE EXCEPTION 'a run cannot go from % to %', OLD.status, NEW.status
+            USING ERRCODE = 'AP005', DETAIL = NEW.run_id;
+    END IF;
+    RETURN NEW;
+END
+$body$;
+CREATE OR REPLACE TRIGGER check_transition BEFORE UPDATE ON apiary.run FOR EACH ROW
+    WHEN (OLD.status IS DISTINCT FROM NEW.status) EXECUTE FUNCTION apiary.check_transition();
+
+-- A short name of a run for notifications and advisory locks: payloads are bounded, run ids are not.
+CREATE OR REPLACE FUNCTION apiary.run_hash(p_run_id text) RETURNS text LANGUAGE sql IMMUTABLE AS $body$
+    SELECT pg_catalog.md5(p_run_id)
+$body$;
+
+-- Start a run, or return the one that has the id already. The row is there before anything runs.
+-- With p_executor the caller holds the run at once (an in-database run); else it is queued.
+CREATE OR REPLACE FUNCTION apiary.start_run(
+    p_run_id text, p_application text, p_deployment text, p_workflow text, p_in_database boolean,
+    p_input json, p_input_digest text, p_principal text, p_trace text,
+    p_queue text, p_priority integer, p_queue_key text, p_deduplication text,
+    p_start_at timestamptz, p_deadline timestamptz, p_max_adoptions integer,
+    p_parent_run_id text, p_parent_seq integer, p_executor text, p_lease interval
+) RETURNS TABLE (run_id text, created boolean, status text, output json, error json, epoch integer)
+LANGUAGE plpgsql SECURITY DEFINER AS $body$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := apiary.clock();
+    v_held apiary.run;
+    v_status text := CASE WHEN p_executor IS NOT NULL THEN 'RUNNING'
+                          WHEN p_start_at > v_now THEN 'SCHEDULED' ELSE 'QUEUED' END;
+BEGIN
+    IF p_queue IS NOT NULL AND NOT EXISTS (SELECT FROM apiary.queue q WHERE q.name = p_queue) THEN
+        RAISE EXCEPTION 'no queue %', p_queue USING ERRCODE = 'AP006', DETAIL = 'queue ' || p_queue;
+    END IF;
+    -- The guard that a direct invocation of the same id would also insert.
+    INSERT INTO apiary.operation (run_id, seq, kind, name, application, deployment, principal, status,
+                                  input_digest, started_at, finished_at)
+    VALUES (p_run_id, 0, 'start', p_workflow, p_application, p_deployment, p_principal, 'SUCCEEDED',
+            p_input_digest, v_now, v_now)
+    ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+        INSERT INTO apiary.run AS r (run_id, application, workflow, deployment, principal, status, in_database,
+            input, input_digest, queue, priority, queue_key, deduplication, ready_at, executor, epoch,
+            deadline, max_adoptions, parent_run_id, parent_seq, trace, created_at, started_at)
+        VALUES (p_run_id, p_application, p_workflow, p_deployment, p_principal, v_status, p_in_database,
+            p_input, p_input_digest, p_queue, coalesce(p_priority, 0), p_queue_key, p_deduplication,
+            CASE v_status WHEN 'RUNNING' THEN v_now + p_lease ELSE greatest(v_now, p_start_at) END,
+            p_executor, CASE v_status WHEN 'RUNNING' THEN 1 ELSE 0 END,
+            p_deadline, coalesce(p_max_adoptions, 50), p_parent_run_id, p_parent_seq, p_trace, v_now,
+            CASE v_status WHEN 'RUNNING' THEN v_now END)
+        ON CONFLICT (queue, deduplication) WHERE finished_at IS NULL DO NOTHING;
+        IF NOT FOUND THEN
+            -- Another unfinished run of the queue does this work: that one is the answer.
+            DELETE FROM apiary.operation o WHERE o.run_id = p_run_id AND o.seq = 0;
+            SELECT * INTO STRICT v_held FROM apiary.run r
+             WHERE r.queue = p_queue AND r.deduplication = p_deduplication AND r.finished_at IS NULL;
+            RETURN QUERY SELECT v_held.run_id, false, v_held.status, v_held.output, v_held.error, v_held.epoch;
+            RETURN;
+        END IF;
+        IF v_status = 'QUEUED' THEN
+            PERFORM pg_catalog.pg_notify('apiary_ready', coalesce(apiary.run_hash(p_queue), ''));
+        END IF;
+        RETURN QUERY SELECT p_run_id, true, v_status, NULL::json, NULL::json,
+                            CASE v_status WHEN 'RUNNING' THEN 1 ELSE 0 END;
+        RETURN;
+    END IF;
+    SELECT * INTO v_held FROM apiary.run r WHERE r.run_id = p_run_id;
+    IF v_held.run_id IS NULL OR v_held.workflow <> p_workflow OR v_held.application <> p_application
+       OR v_held.input_digest <> p_input_digest THEN
+        RAISE EXCEPTION 'run % is taken', p_run_id USING ERRCODE = 'AP007',
+            DETAIL = (SELECT json_build_object(
+                        'recorded', o.application || '/' || o.name, 'recorded_digest', o.input_digest,
+                        'requested', p_application || '/' || p_workflow, 'requested_digest', p_input_digest)
+                        FROM apiary.operation o WHERE o.run_id = p_run_id AND o.seq = 0)::text;
+    END IF;
+    RETURN QUERY SELECT v_held.run_id, false, v_held.status, v_held.output, v_held.error, v_held.epoch;
+END
+$body$;
+
+-- The run, locked, if the caller still holds it: AP004 when the epoch, the state or the lease says no.
+CREATE OR REPLACE FUNCTION apiary.held_run(p_run_id text, p_epoch integer) RETURNS apiary.run
+LANGUAGE plpgsql SECURITY DEFINER AS $body$
+DECLARE
+    v_run apiary.run;
+BEGIN
+    SELECT * INTO v_run FROM apiary.run WHERE run_id = p_run_id FOR NO KEY UPDATE;
+    IF v_run.run_id IS NULL OR v_run.status <> 'RUNNING' OR v_run.epoch <> p_epoch
+       OR (NOT v_run.in_database AND v_run.ready_at <= apiary.clock()) THEN
+        RAISE EXCEPTION 'the lease on run % is lost', p_run_id USING ERRCODE = 'AP004',
+            DETAIL = coalesce(json_build_object('status', v_run.status, 'epoch', v_run.epoch,
+                                                'held_epoch', p_epoch, 'lease_until', v_run.ready_at)::text,
+                              'the run does not exist');
+    END IF;
+    RETURN v_run;
+END
+$body$;
+
+-- Insert operations of a run that did not insert themselves: deferred read-only calls, steps, waits.
+CREATE OR REPLACE FUNCTION apiary.insert_operations(
+    p_run_id text, p_application text, p_deployment text, p_principal text, p_trace text, p_operations json
+) RETURNS void LANGUAGE sql SECURITY DEFINER AS $body$
+    INSERT INTO apiary.operation (run_id, seq, kind, name, application, deployment, principal, status,
+        input, input_digest, output, error, attempt, started_at, finished_at, isolation, read_only,
+        reads, calls, log, trace)
+    SELECT p_run_id, o.seq, o.kind, o.name, p_application, p_deployment, p_principal,
+           CASE WHEN o.error IS NULL THEN 'SUCCEEDED' ELSE 'FAILED' END,
+           o.input, o.input_digest, o.output, o.error, coalesce(o.attempt, 1),
+           pg_catalog.to_timestamp(o.started_at), pg_catalog.to_timestamp(o.finished_at),
+           o.isolation, coalesce(o.read_only, false), o.reads, o.calls, o.log, p_trace
+      FROM pg_catalog.json_to_recordset(p_operations) AS o (
+           seq integer, kind text, name text, input json, input_digest text, output json, error json,
+           attempt integer, started_at double precision, finished_at double precision, isolation text,
+           read_only boolean, reads json, calls json, log text)
+$body$;
+
+-- Record operations, with the values that they wrote to streams: [{key, values, seq}].
+CREATE OR REPLACE FUNCTION apiary.record_operations(
+    p_run_id text, p_epoch integer, p_operations json, p_streams json
+) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $body$
+DECLARE
+    v_run apiary.run := apiary.held_run(p_run_id, p_epoch);
+BEGIN
+    PERFORM apiary.insert_operations(v_run.run_id, v_run.application, v_run.deployment, v_run.principal,
+                                     v_run.trace, p_operations);
+    INSERT INTO apiary.stream (run_id, key, "offset", value, seq)
+    SELECT p_run_id, s.key,
+           coalesce((SELECT max(t."offset") + 1 FROM apiary.stream t WHERE t.run_id = p_run_id AND t.key = s.key), 0)
+           + pg_catalog.row_number() OVER (PARTITION BY s.key ORDER BY w.position, v.position) - 1,
+           v.value, s.seq
+      FROM pg_catalog.json_array_elements(p_streams) WITH ORDINALITY w (item, position)
+      CROSS JOIN LATERAL pg_catalog.json_to_record(w.item) AS s (key text, seq integer, "values" json)
+      CROSS JOIN LATERAL pg_catalog.json_array_elements(s."values") WITH ORDINALITY v (value, position);
+    IF p_streams IS NOT NULL THEN
+        PERFORM pg_catalog.pg_notify('apiary_changed', apiary.run_hash(p_run_id));
+    END IF;
+END
+$body$;
+
+-- Make a WAITING run claimable at once. The caller holds its row's lock.
+CREATE OR REPLACE FUNCTION apiary.wake_run(p_run_id text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER AS $body$
+BEGIN
+    UPDATE apiary.run SET status = 'QUEUED', ready_at = apiary.clock()
+     WHERE run_id = p_run_id AND status = 'WAITING';
+    IF FOUND THEN
+        PERFORM pg_catalog.pg_notify('apiary_ready', '');
+    END IF;
+END
+$body$;
+
+-- Wake every run that waits for this one's end (event_key '') or event.
+CREATE OR REPLACE FUNCTION apiary.wake_waiters(p_run_id text, p_event_key text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER AS $body$
+DECLARE
+    v_waiter text;
+BEGIN
+    FOR v_waiter IN
+        DELETE FROM apiary.waiter w WHERE w.awaited_run_id = p_run_id AND w.event_key = p_event_key
+        RETURNING w.run_id
+    LOOP
+        PERFORM apiary.wake_run(v_waiter);
+    END LOOP;
+END
+$body$;
+
+-- Whether what a run waits for is there already: {kind: run|event|message|time, ...}.
+CREATE OR REPLACE FUNCTION apiary.is_there(p_run_id text, p_waiting_for json) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER AS $body$
+    SELECT CASE p_waiting_for ->> 'kind'
+        WHEN 'run' THEN EXISTS (
+            SELECT FROM apiary.run r JOIN pg_catalog.json_array_elements_text(p_waiting_for -> 'runs') n (id)
+                ON r.run_id = n.id WHERE r.finished_at IS NOT NULL)
+        WHEN 'event' THEN EXISTS (
+            SELECT FROM apiary.event e WHERE e.run_id = p_waiting_for ->> 'run_id' AND e.key = p_waiting_for ->> 'key')
+        WHEN 'message' THEN EXISTS (
+            SELECT FROM apiary.mailbox m WHERE m.run_id = p_run_id AND m.topic = p_waiting_for ->> 'topic'
+               AND m.taken_by_seq IS NULL)
+        ELSE false END
+$body$;
+
+-- Put a run aside until its timer is due or something wakes it. The row is locked first, then the
+-- condition is looked at once more: whoever makes it true locks the row after that, and sees WAITING.
+-- p_operations: read-only calls so far, which the wait makes durable.
+CREATE OR REPLACE FUNCTION apiary.park_run(
+    p_run_id text, p_epoch integer, p_waiting_for json, p_wake_at timestamptz, p_operations json
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER AS $body$
+DECLARE
+    v_run apiary.run := apiary.held_run(p_run_id, p_epoch);
+    v_ready boolean;
+BEGIN
+    PERFORM apiary.insert_operations(v_run.run_id, v_run.application, v_run.deployment, v_run.principal,
+                                     v_run.trace, p_operations);
+    IF p_waiting_for ->> 'kind' = 'run' THEN
+        INSERT INTO apiary.waiter (awaited_run_id, event_key, run_id)
+        SELECT n.id, '', p_run_id FROM pg_catalog.json_array_elements_text(p_waiting_for -> 'runs') n (id)
+        ON CONFLICT DO NOTHING;
+    ELSIF p_waiting_for ->> 'kind' = 'event' THEN
+        INSERT INTO apiary.waiter (awaited_run_id, event_key, run_id)
+        VALUES (p_waiting_for ->> 'run_id', 'event ' || (p_waiting_for ->> 'key'), p_run_id)
+        ON CONFLICT DO NOTHING;
+    END IF;
+    UPDATE apiary.run SET status = 'WAITING', waiting_for = p_waiting_for, ready_at = p_wake_at, executor = NULL
+     WHERE run_id = p_run_id;
+    IF apiary.is_there(p_run_id, p_waiting_for) THEN
+        PERFORM apiary.wake_run(p_run_id);
+        RETURN 'QUEUED';
+    END IF;
+    RETURN 'WAITING';
+END
+$body$;
+
+-- Give a run back: an executor drains, or the run leaves the database.
+CREATE OR REPLACE FUNCTION apiary.release_run(
+    p_run_id text, p_epoch integer, p_leave_database boolean, p_operations json
+) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $body$
+DECLARE
+    v_run apiary.run := apiary.held_run(p_run_id, p_epoch);
+BEGIN
+    PERFORM apiary.insert_operations(v_run.run_id, v_run.application, v_run.deployment, v_run.principal,
+                                     v_run.trace, p_operations);
+    UPDATE apiary.run SET status = 'QUEUED', ready_at = apiary.clock(), executor = NULL,
+                          in_database = in_database AND NOT p_leave_database
+     WHERE run_id = p_run_id;
+    PERFORM pg_catalog.pg_notify('apiary_ready', '');
+END
+$body$;
+
+-- The end of a run: result and status in one commit. Whoever waits for it is woken.
+CREATE OR REPLACE FUNCTION apiary.finish_run(
+    p_run_id text, p_epoch integer, p_status text, p_output json, p_error json, p_calls integer, p_unrecorded json
+) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $body$
+DECLARE
+    v_run apiary.run := apiary.held_run(p_run_id, p_epoch);
+BEGIN
+    PERFORM apiary.end_run(v_run, p_status, p_output, p_error, p_calls, p_unrecorded);
+END
+$body$;
+
+CREATE OR REPLACE FUNCTION apiary.end_run(
+    p_run apiary.run, p_status text, p_output json, p_error json, p_calls integer, p_unrecorded json
+) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $body$
+BEGIN
+    UPDATE apiary.run
+       SET status = p_status, output = p_output, error = p_error, calls = coalesce(p_calls, calls),
+           unrecorded = p_unrecorded, ready_at = NULL, waiting_for = NULL, finished_at = apiary.clock(),
+           epoch = epoch + CASE WHEN p_status IN ('CANCELLED', 'TIMED_OUT') THEN 1 ELSE 0 END
+     WHERE run_id = p_run.run_id;
+    PERFORM apiary.wake_waiters(p_run.run_id, '');
+    DELETE FROM apiary.waiter w WHERE w.run_id = p_run.run_id;
+    -- A run that lives in the database and has no parent ends in the call that waits for it.
+    IF NOT p_run.in_database OR p_run.parent_run_id IS NOT NULL THEN
+        PERFORM pg_catalog.pg_notify('apiary_changed', apiary.run_hash(p_run.run_id));
+    END IF;
+END
+$body$;
+
+-- Extend the leases of an executor's runs; the ids that are returned are still its own.
+CREATE OR REPLACE FUNCTION apiary.renew_leases(p_executor text, p_runs text[], p_epochs integer[], p_lease interval)
+RETURNS TABLE (run_id text, lease_until timestamptz) LANGUAGE sql SECURITY DEFINER AS $body$
+    UPDATE apiary.executor SET seen_at = apiary.clock() WHERE name = p_executor;
+    UPDATE apiary.run r SET ready_at = apiary.clock() + p_lease
+      FROM ROWS FROM (pg_catalog.unnest(p_runs), pg_catalog.unnest(p_epochs)) AS h (run_id, epoch)
+     WHERE r.run_id = h.run_id AND r.epoch = h.epoch AND r.status = 'RUNNING' AND r.executor = p_executor
+       AND r.ready_at > apiary.clock()
+    RETURNING r.run_id, r.ready_at
+$body$;
