@@ -11,6 +11,7 @@ import typer
 from . import (
     call,
     config,
+    demo,
     deploy,
     dev,
     doctor,
@@ -34,7 +35,20 @@ app = typer.Typer(
 )
 
 # In the order of `apiary --help`.
-_GROUPS = (dev, initialise, deploy, call, runs, functions, sql, doctor, migrate, serve, config)
+_GROUPS = (
+    dev,
+    initialise,
+    deploy,
+    call,
+    runs,
+    functions,
+    sql,
+    doctor,
+    migrate,
+    serve,
+    config,
+    demo,
+)
 
 
 def _show_version(wanted: bool) -> None:

@@ -49,7 +49,13 @@ RunId = Annotated[
     ),
 ]
 Output = Annotated[
-    Form, typer.Option("--output", "-o", help="The bare result, or the run around it too.")
+    Form,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="result|json",
+        help="The bare result, or the run around it too.",
+    ),
 ]
 
 

@@ -22,6 +22,7 @@ Port = Annotated[
     int | None,
     typer.Option(
         "--port",
+        metavar="PORT",
         min=0,
         max=65535,
         help="The server's port on 127.0.0.1; 0 for any free one. Default: 7432, or any free one.",

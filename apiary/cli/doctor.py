@@ -31,7 +31,12 @@ class Part(StrEnum):
 
 
 Only = Annotated[
-    list[Part] | None, typer.Option("--only", help="Check this part; may be repeated.")
+    list[Part] | None,
+    typer.Option(
+        "--only",
+        metavar="local|database|server",
+        help="Check this part; may be repeated.",
+    ),
 ]
 
 

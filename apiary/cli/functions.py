@@ -20,7 +20,7 @@ __all__ = ["register"]
 group = typer.Typer(help="Functions: what is deployed, and what they said.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="FUNCTION", help="As in hotel.reserve.")]
-Limit = Annotated[int, typer.Option("--limit", min=1, help="At most so many runs.")]
+Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many runs.")]
 
 
 def register(app: typer.Typer) -> None:

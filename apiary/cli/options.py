@@ -68,7 +68,9 @@ DatabaseUrl = Annotated[
         " folder.",
     ),
 ]
-Output = Annotated[Format, typer.Option("--output", "-o", help="For people or for programs.")]
+Output = Annotated[
+    Format, typer.Option("--output", "-o", metavar="table|json", help="For people or for programs.")
+]
 Timeout = Annotated[
     float | None,
     typer.Option("--timeout", metavar="SECONDS", min=0.001, help="Give up after this time."),

@@ -34,7 +34,7 @@ Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Begu
 Prefix = Annotated[
     str | None, typer.Option("--prefix", metavar="TEXT", help="Whose id begins with this.")
 ]
-Limit = Annotated[int, typer.Option("--limit", min=1, help="At most so many.")]
+Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many.")]
 
 _MAX_PAGE = 1000
 

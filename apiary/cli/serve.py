@@ -61,6 +61,7 @@ PoolSize = Annotated[
     int,
     typer.Option(
         "--pool-size",
+        metavar="N",
         envvar="APIARY_POOL_SIZE",
         min=1,
         help="Database connections per isolation level.",

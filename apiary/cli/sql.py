@@ -17,7 +17,13 @@ Statement = Annotated[
     str, typer.Argument(metavar="STATEMENT", help="One statement; - reads it from standard input.")
 ]
 Output = Annotated[
-    RowFormat, typer.Option("--output", "-o", help="jsonl and csv are written as rows come.")
+    RowFormat,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="table|json|jsonl|csv",
+        help="jsonl and csv are written as rows come.",
+    ),
 ]
 
 

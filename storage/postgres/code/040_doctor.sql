@@ -6,6 +6,4 @@ import sys
 return ".".join(map(str, sys.version_info[:3]))
 $body$;
 
-ALTER FUNCTION apiary.python_version() OWNER TO apiary_owner;
-REVOKE ALL ON FUNCTION apiary.python_version() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION apiary.python_version() TO apiary_runtime, apiary_deployer, apiary_reader;
