@@ -69,7 +69,9 @@ def _usage(path: str, command: Any) -> str:
     if getattr(command, "commands", None):
         return f"{path} COMMAND ..."
     arguments = [
-        parameter.metavar if parameter.required else f"[{parameter.metavar} ...]"
+        parameter.metavar
+        if parameter.required
+        else f"[{parameter.metavar}]{' ...' if parameter.nargs == -1 else ''}"
         for parameter in command.params
         if parameter.param_type_name == "argument"
     ]
