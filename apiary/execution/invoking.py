@@ -30,6 +30,8 @@ from .ids import checked_run_id
 
 __all__ = ["Invoker", "RetryPolicy", "raise_recorded_error"]
 
+_LAST_LOOK_S = 2.0  # for an operation that may have committed at the deadline
+
 log = logging.getLogger(__name__)
 
 
@@ -54,6 +56,7 @@ class Invoker:
     def __init__(self, engine: Engine, policy: RetryPolicy | None = None) -> None:
         self._engine = engine
         self._policy = policy or RetryPolicy()
+        self._logging: set[asyncio.Task[None]] = set()  # kept alive until they are done
 
     async def invoke(
         self, invocation: Invocation, *, fresh: bool, deadline_s: float | None = None
@@ -70,13 +73,33 @@ class Invoker:
             async with asyncio.timeout(deadline_s):
                 return await self._until_outcome(invocation, fresh)
         except TimeoutError:
-            error = DeadlineExceeded(
-                f"{invocation.function} did not finish within {deadline_s:g} s; "
-                "its transaction was rolled back",
-                run_id=invocation.run_id,
-            )
-            await self._log(invocation, "TIMED_OUT", error, started_at)
-            raise error from None
+            return await self._at_deadline(invocation, deadline_s or 0.0, started_at)
+        except asyncio.CancelledError:
+            # The caller has gone; what is left to do is to say so in the log.
+            gone = Cancelled(f"the caller of {invocation.function} went away")
+            task = asyncio.create_task(self._log(invocation, "CANCELLED", gone, started_at))
+            self._logging.add(task)
+            task.add_done_callback(self._logging.discard)
+            raise
+
+    async def _at_deadline(
+        self, invocation: Invocation, deadline_s: float, started_at: datetime
+    ) -> Outcome:
+        """The outcome if the cancelled statement had just committed; else DeadlineExceeded."""
+        rolled_back = "its transaction was rolled back"
+        try:
+            async with asyncio.timeout(_LAST_LOOK_S):
+                outcome = await self._engine.recorded(invocation)
+        except (TimeoutError, UnavailableError):
+            outcome, rolled_back = None, "whether it has run is not known yet"
+        if outcome is not None:
+            return outcome
+        error = DeadlineExceeded(
+            f"{invocation.function} did not finish within {deadline_s:g} s; {rolled_back}",
+            run_id=invocation.run_id,
+        )
+        await self._log(invocation, "TIMED_OUT", error, started_at)
+        raise error
 
     async def _until_outcome(self, invocation: Invocation, fresh: bool) -> Outcome:
         budget_ends = time.monotonic() + self._policy.budget_s
