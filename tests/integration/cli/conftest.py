@@ -95,14 +95,14 @@ class Dev:
             assert time.monotonic() < deadline, self.log
             time.sleep(0.05)
 
-    def signal(self, number: signal.Signals) -> None:
+    def send(self, number: signal.Signals) -> None:
         """Send it a signal."""
         assert self.process is not None
         self.process.send_signal(number)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send it a signal and wait for its end; return its exit code."""
-        self.signal(number)
+        self.send(number)
         return self.ended()
 
     def ended(self) -> int:
@@ -139,10 +139,12 @@ def start_dev() -> Iterator[Callable[..., Dev]]:
             dev.stop()
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A new application of the name guestbook."""
-    place = tmp_path / "guestbook"
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An application of the name guestbook. Its database is made at the first start in a module;
+    each test starts and stops an `apiary dev` of its own on it.
+    """
+    place = tmp_path_factory.mktemp("application") / "guestbook"
     write_application(place, "guestbook")
     return place
 
