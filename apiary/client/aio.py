@@ -65,7 +65,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close the connection."""
-        await self._channel.close()
+        await self._channel.close(None)
 
     async def __aenter__(self) -> Self:
         return self
@@ -236,7 +236,7 @@ class AsyncClient:
 
 
 class AsyncQueryResult:
-    """The rows of a query: iterate over it once; `close` ends a query that is not read to its end."""
+    """The rows of a query, to be iterated over once; `close` ends it before its end."""
 
     def __init__(
         self, first: Any, stream: Any, answers: Any, address: str, request: Request[Any]

@@ -239,7 +239,7 @@ class Client:
 
 
 class QueryResult:
-    """The rows of a query: iterate over it once; `close` ends a query that is not read to its end."""
+    """The rows of a query, to be iterated over once; `close` ends it before its end."""
 
     def __init__(self, first: Any, stream: Any, address: str, request: Request[Any]) -> None:
         self.columns: tuple[Column, ...] = requests.columns_of(first)

@@ -15,6 +15,7 @@ import psycopg
 from psycopg.rows import DictRow, dict_row
 from sqlalchemy import (
     CompoundSelect,
+    Dialect,
     Select,
     Text,
     and_,
@@ -37,8 +38,18 @@ from .sqlstates import translate
 
 __all__ = ["Catalogue", "FunctionRow", "OperationRow", "Page", "RunFilter", "RunRow"]
 
-_DIALECT = PGDialect_psycopg()
-_STATUSES = "QUEUED SCHEDULED RUNNING WAITING SUCCEEDED FAILED CANCELLED TIMED_OUT STUCK".split()
+_DIALECT: Dialect = PGDialect_psycopg()  # type: ignore[no-untyped-call]
+_STATUSES = (
+    "QUEUED",
+    "SCHEDULED",
+    "RUNNING",
+    "WAITING",
+    "SUCCEEDED",
+    "FAILED",
+    "CANCELLED",
+    "TIMED_OUT",
+    "STUCK",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,25 +269,24 @@ def _runs(*, detailed: bool) -> CompoundSelect[Any]:
         operation.c.trace,
     ).where(operation.c.seq == 0)
     # The last attempt tells how it ended; after a conflict, another one is on its way.
-    attempted = (
-        select(
-            attempt.c.run_id,
-            attempt.c.kind,
-            attempt.c.name,
-            attempt.c.application,
-            attempt.c.deployment,
-            attempt.c.principal,
-            func.replace(attempt.c.status, "RETRIED", "RUNNING").label("status"),
-            attempt.c.started_at,
-            attempt.c.finished_at,
-            attempt.c.trace,
-        )
-        .distinct(attempt.c.run_id)
-        .where(
-            attempt.c.seq == 0,
-            ~exists().where(operation.c.run_id == attempt.c.run_id, operation.c.seq == 0),
-        )
-        .order_by(attempt.c.run_id, attempt.c.id.desc())
+    later = attempt.alias("later")
+    attempted = select(
+        attempt.c.run_id,
+        attempt.c.kind,
+        attempt.c.name,
+        attempt.c.application,
+        attempt.c.deployment,
+        attempt.c.principal,
+        func.replace(attempt.c.status, "RETRIED", "RUNNING").label("status"),
+        attempt.c.started_at,
+        attempt.c.finished_at,
+        attempt.c.trace,
+    ).where(
+        attempt.c.seq == 0,
+        ~exists().where(operation.c.run_id == attempt.c.run_id, operation.c.seq == 0),
+        ~exists().where(
+            later.c.run_id == attempt.c.run_id, later.c.seq == 0, later.c.id > attempt.c.id
+        ),
     )
     if detailed:
         recorded = recorded.add_columns(
@@ -289,8 +299,7 @@ def _runs(*, detailed: bool) -> CompoundSelect[Any]:
             null().label("output"),
             cast(attempt.c.error, Text).label("error"),
         )
-    last_attempts = attempted.subquery()
-    return union_all(recorded, select(last_attempts))
+    return union_all(recorded, attempted)
 
 
 def _operations(run_id: str) -> Select[Any]:
@@ -335,7 +344,7 @@ def _conditions(runs: Any, wanted: RunFilter) -> list[Any]:
         for status in wanted.statuses:
             if status not in _STATUSES:
                 raise BadArgument(
-                    f"no run has the status {status!r}",
+                    f"statuses: no run has the status {status!r}",
                     hint=f"statuses are {', '.join(_STATUSES)}",
                     path="statuses",
                 )

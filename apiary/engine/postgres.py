@@ -78,6 +78,16 @@ class PostgresEngine:
             await pool.close()
         self._pools.clear()
 
+    async def recover(self) -> None:
+        """Replace the connections that broke while they were idle: the database has been away."""
+        for pool in list(self._pools.values()):
+            await pool.check()
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for a connection now."""
+        return sum(pool.get_stats()["requests_waiting"] for pool in self._pools.values())
+
     async def invoke(self, invocation: Invocation) -> Outcome:
         """Run and record one function as one transaction; see `Engine.invoke`."""
         key = (invocation.application, invocation.deployment, invocation.function)
@@ -204,12 +214,15 @@ class PostgresEngine:
                     min_size=1,
                     max_size=self.settings.pool_size,
                     open=False,
+                    # Then the next call tries again: a long pause would outlast the outage.
+                    reconnect_timeout=_RECONNECT_S,
                 )
                 await pool.open()
                 self._pools[isolation] = pool
             return self._pools[isolation]
 
 
+_RECONNECT_S = 4.0
 _PLATFORM = _Session(isolation="read committed")
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 import grpc
@@ -138,30 +139,22 @@ def unary(
 def stream(
     role: Role | None,
 ) -> Callable[
-    [Callable[[S, Any, Call], AsyncIterator[Any]]],
-    Callable[[S, Any, Context], AsyncIterator[Any]],
+    [Callable[[S, Any, Call], AsyncGenerator[Any, None]]],
+    Callable[[S, Any, Context], Awaitable[None]],
 ]:
     """A method that answers with a stream; its caller needs ``role``."""
 
     def decorate(
-        method: Callable[[S, Any, Call], AsyncIterator[Any]],
-    ) -> Callable[[S, Any, Context], AsyncIterator[Any]]:
-        async def handler(self: S, request: Any, context: Context) -> AsyncIterator[Any]:
-            try:
-                call = self.gate.enter(context, role)
-                try:
-                    async for message in method(self, request, call):
-                        yield message
-                finally:
-                    self.gate.leave()
-            except ApiaryError as error:
-                await _abort(context, error)
-            except Exception as error:  # noqa: BLE001 - the last line: logged, and told apart
-                await _abort(context, _unexpected(error, method.__name__))
+        method: Callable[[S, Any, Call], AsyncGenerator[Any, None]],
+    ) -> Callable[[S, Any, Context], Awaitable[None]]:
+        async def answer(self: S, request: Any, call: Call) -> None:
+            # Closed here and now also when the client has gone, not by the garbage collector.
+            async with aclosing(method(self, request, call)) as messages:
+                async for message in messages:
+                    await call.context.write(message)
 
-        handler.__name__ = method.__name__
-        handler.__doc__ = method.__doc__
-        return handler
+        answer.__name__ = method.__name__
+        return unary(role)(answer)
 
     return decorate
 

@@ -16,15 +16,18 @@ from types import TracebackType
 from typing import Self
 
 import grpc
+from grpc_health.v1 import health, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
 
 from ..engine.catalogue import Catalogue
 from ..engine.postgres import PostgresEngine, PostgresSettings
+from ..engine.querying import Querying
 from ..errors import ConfigurationError
 from ..execution.invoking import Invoker
 from ..proto.apiary.v1 import apiary_pb2, apiary_pb2_grpc
-from .applications import Applications
 from .calls import Gate
 from .deployer import Deployer
+from .health import Health
 from .preflight import check_database
 from .service import ApiaryService
 from .settings import ServerSettings
@@ -47,6 +50,7 @@ class Server:
         self._grpc: grpc.aio.Server | None = None
         self._engine: PostgresEngine | None = None
         self._gate: Gate | None = None
+        self._health: Health | None = None
 
     @property
     def running(self) -> bool:
@@ -70,9 +74,11 @@ class Server:
             ),
         )
         self._gate = Gate(settings.tokens)
+        self._health = Health(self._engine, settings.database_url, (SERVICE,))
         try:
-            self._grpc = self._listen(self._service(self._engine, self._gate))
+            self._grpc = self._listen(self._service(self._engine, self._gate), self._health)
             await self._grpc.start()
+            await self._health.start()
         except BaseException:
             await self._engine.close()
             raise
@@ -80,9 +86,10 @@ class Server:
 
     async def drain(self, grace_s: float | None = None) -> None:
         """Take no new calls, let those that run finish within the grace, and stop."""
-        if self._grpc is None or self._engine is None or self._gate is None:
+        if self._grpc is None or not (self._engine and self._gate and self._health):
             return
         log.info("server_draining")
+        await self._health.stop()
         await self._gate.drain(self.settings.drain_grace_s if grace_s is None else grace_s)
         await self._grpc.stop(_CUT_GRACE_S)
         await self._engine.close()
@@ -107,16 +114,17 @@ class Server:
         await self.drain()
 
     def _service(self, engine: PostgresEngine, gate: Gate) -> ApiaryService:
-        catalogue = Catalogue(engine)
         return ApiaryService(
             gate,
             Invoker(engine),
-            Applications(catalogue),
+            Catalogue(engine),
+            Querying(self.settings.database_url),
             Deployer(self.settings.deploy_url),
             max_payload_bytes=self.settings.max_payload_bytes,
+            query_timeout_s=self.settings.query_timeout_s,
         )
 
-    def _listen(self, service: ApiaryService) -> grpc.aio.Server:
+    def _listen(self, service: ApiaryService, watched: Health) -> grpc.aio.Server:
         limit = self.settings.max_message_bytes
         server = grpc.aio.server(
             options=[
@@ -129,6 +137,10 @@ class Server:
             ]
         )
         apiary_pb2_grpc.add_ApiaryServicer_to_server(service, server)  # type: ignore[no-untyped-call]
+        health_pb2_grpc.add_HealthServicer_to_server(watched.servicer, server)
+        reflection.enable_server_reflection(
+            (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server
+        )
         self.address = self._bind(server)
         return server
 

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from ..authoring.values import dumps
 from ..engine.base import Outcome
+from ..engine.catalogue import FunctionRow, OperationRow, RunRow
 from ..engine.deploying import Deployed
-from ..proto.apiary.v1 import apiary_pb2
+from ..engine.querying import Batch
+from ..proto.apiary.v1 import apiary_pb2 as pb
 
-__all__ = ["deployed_message", "outcome_message"]
+__all__ = [
+    "batch_message",
+    "deployed_message",
+    "function_message",
+    "outcome_message",
+    "run_message",
+]
 
 
-def outcome_message(run_id: str, outcome: Outcome) -> apiary_pb2.InvokeResponse:
+def outcome_message(run_id: str, outcome: Outcome) -> pb.InvokeResponse:
     """The answer to an invocation that has a result."""
-    return apiary_pb2.InvokeResponse(
+    return pb.InvokeResponse(
         run_id=run_id,
         output=dumps(outcome.output),
         deployment=outcome.deployment,
@@ -21,9 +34,9 @@ def outcome_message(run_id: str, outcome: Outcome) -> apiary_pb2.InvokeResponse:
     )
 
 
-def deployed_message(deployed: Deployed) -> apiary_pb2.DeployResponse:
+def deployed_message(deployed: Deployed) -> pb.DeployResponse:
     """The answer to a deploy or rollback."""
-    return apiary_pb2.DeployResponse(
+    return pb.DeployResponse(
         application=deployed.application,
         deployment=deployed.deployment,
         previous=deployed.previous or "",
@@ -32,3 +45,77 @@ def deployed_message(deployed: Deployed) -> apiary_pb2.DeployResponse:
         workflows=deployed.workflows,
         scripts=deployed.scripts,
     )
+
+
+def function_message(row: FunctionRow) -> pb.FunctionDescription:
+    """A function."""
+    timeout = None
+    if row.timeout_ms is not None:
+        timeout = Duration(seconds=row.timeout_ms // 1000, nanos=row.timeout_ms % 1000 * 1_000_000)
+    return pb.FunctionDescription(
+        application=row.application,
+        name=row.name,
+        deployment=row.deployment,
+        doc=row.doc,
+        signature=row.signature,
+        isolation=row.isolation,
+        timeout=timeout,
+        read_only=row.read_only,
+        dynamic=row.dynamic,
+        reads=row.reads,
+        writes=row.writes,
+        file=row.file,
+        line=row.line,
+    )
+
+
+def run_message(row: RunRow) -> pb.Run:
+    """A run."""
+    return pb.Run(
+        run_id=row.run_id,
+        kind=row.kind,
+        name=row.name,
+        application=row.application,
+        deployment=row.deployment or "",
+        principal=row.principal,
+        status=row.status,
+        input=row.input or "",
+        output=row.output or "",
+        error=row.error or "",
+        started_at=_timestamp(row.started_at),
+        finished_at=_timestamp(row.finished_at),
+        trace=row.trace or "",
+        operations=[_operation(operation) for operation in row.operations],
+    )
+
+
+def _operation(row: OperationRow) -> pb.Operation:
+    return pb.Operation(
+        seq=row.seq,
+        kind=row.kind,
+        name=row.name,
+        status=row.status,
+        attempt=row.attempt,
+        output=row.output or "",
+        error=row.error or "",
+        started_at=_timestamp(row.started_at),
+        finished_at=_timestamp(row.finished_at),
+        xid=row.xid or "",
+        log=row.log or "",
+    )
+
+
+def batch_message(batch: Batch) -> pb.QueryResponse:
+    """Some rows of a query."""
+    return pb.QueryResponse(
+        columns=[pb.Column(name=column.name, type=column.type) for column in batch.columns],
+        rows=[pb.QueryRow(values=row) for row in batch.rows],
+    )
+
+
+def _timestamp(moment: datetime | None) -> Timestamp | None:
+    if moment is None:
+        return None
+    timestamp = Timestamp()
+    timestamp.FromDatetime(moment)
+    return timestamp

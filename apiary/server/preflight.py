@@ -1,4 +1,4 @@
-"""Whether the database can be served from: told at the start, in one line, not at the first call."""
+"""Whether the database can be served from: told in one line at the start, not at a call."""
 
 from __future__ import annotations
 
@@ -45,8 +45,10 @@ def check_database(url: str) -> None:
 
 
 def _connect(url: str) -> psycopg.Connection[tuple[Any, ...]]:
-    timeout = {} if "connect_timeout" in url else {"connect_timeout": _CONNECT_TIMEOUT_S}
-    return psycopg.connect(url, autocommit=True, application_name="apiary server", **timeout)
+    options: dict[str, Any] = {"application_name": "apiary server"}
+    if "connect_timeout" not in url:
+        options["connect_timeout"] = _CONNECT_TIMEOUT_S
+    return psycopg.connect(url, autocommit=True, **options)
 
 
 def _refused(url: str, error: psycopg.OperationalError) -> ConfigurationError | UnavailableError:

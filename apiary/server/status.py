@@ -34,8 +34,10 @@ __all__ = ["DETAILS_KEY", "DOMAIN", "code_of", "document_of", "status_of"]
 DOMAIN = "apiary"
 DETAILS_KEY = "grpc-status-details-bin"
 
-_MAX_DOCUMENT_BYTES = 3000
-_MAX_MESSAGE_CHARACTERS = 500
+_MAX_DOCUMENT_BYTES = 2600
+_MAX_MESSAGE_CHARACTERS = 250
+_MAX_STACK_CHARACTERS = 400
+_SHORT = 100  # characters of what is never cut: a type, a code, an id
 _MAX_VALUE_CHARACTERS = 200
 _RETRY_DELAYS_S: dict[type[ApiaryError], float] = {
     UnavailableError: 1.0,
@@ -63,30 +65,30 @@ def status_of(error: ApiaryError) -> status_pb2.Status:
 
 
 def document_of(error: ApiaryError) -> str:
-    """The whole error as JSON text; what is too long for a header is left out and named."""
+    """The whole error as JSON text; what is too long for a header is cut, and named."""
     document = error.to_json()
     text = _json(document)
-    if len(text) <= _MAX_DOCUMENT_BYTES:
+    if len(text.encode()) <= _MAX_DOCUMENT_BYTES:
         return text
     metadata: dict[str, Any] = dict(document.get("metadata", {}))
-    document = {**document, "metadata": metadata}
+    texts = {name: document[name] for name in ("message", "hint") if name in document}
+    parts = {**metadata, **texts}
+    sizes = {name: len(_json(part)) for name, part in parts.items()}
     omitted: list[str] = []
     # The longest first, until it fits.
-    for name in sorted(metadata, key=lambda name: len(_json(metadata[name])), reverse=True):
-        if len(_json(document)) <= _MAX_DOCUMENT_BYTES - 500:
-            break
-        size = len(_json(metadata[name]))
-        if name == "stack" and size > 1000 and isinstance(metadata[name], str):
-            metadata[name] = "... " + metadata[name][-800:]
+    for name in sorted((n for n in parts if sizes[n] > _SHORT), key=sizes.__getitem__)[::-1]:
+        omitted.append(name)
+        if name in texts:
+            document[name] = _cut(parts[name], _MAX_MESSAGE_CHARACTERS)
+        elif name == "stack":
+            metadata[name] = "..." + str(parts[name])[-_MAX_STACK_CHARACTERS:]
         else:
             del metadata[name]
-        omitted.append(name)
-    for name in ("message", "hint"):
-        if len(_json(document)) > _MAX_DOCUMENT_BYTES - 500 and name in document:
-            document[name] = _cut(document[name], _MAX_MESSAGE_CHARACTERS)
-            omitted.append(name)
-    metadata["omitted"] = omitted
-    return _json(document)
+        document["metadata"] = {**metadata, "omitted": omitted}
+        text = _json(document)
+        if len(text.encode()) <= _MAX_DOCUMENT_BYTES:
+            break
+    return text
 
 
 def _info(error: ApiaryError) -> Message:
@@ -95,7 +97,10 @@ def _info(error: ApiaryError) -> Message:
         text = value if isinstance(value, str) else _json(value)
         if len(text) <= _MAX_VALUE_CHARACTERS:
             metadata[name] = text
-    return error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=metadata)
+    info: Message = error_details_pb2.ErrorInfo(
+        reason=error.reason, domain=DOMAIN, metadata=metadata
+    )
+    return info
 
 
 def _standard_details(error: ApiaryError) -> list[Message]:
@@ -136,7 +141,7 @@ def _packed(detail: Message) -> any_pb2.Any:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, default=str)  # ASCII: as many bytes as characters
+    return json.dumps(value, default=str, ensure_ascii=False)
 
 
 def _cut(text: str, characters: int) -> str:
