@@ -72,7 +72,9 @@ class Replay:
         if record is None:
             return None
         same = record.kind == kind and record.name == name
-        if same and (record.input_digest is None or digest is None or record.input_digest == digest):
+        if same and (
+            record.input_digest is None or digest is None or record.input_digest == digest
+        ):
             return record
         raise self._mismatch(record.describe(), describe_operation(seq, kind, name, digest))
 

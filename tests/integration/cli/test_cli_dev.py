@@ -39,9 +39,7 @@ def test_a_second_start_goes_on_with_the_same_data(folder: Path, start_dev: Star
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_all_of_it(
-    folder: Path, start_dev: Start, number: signal.Signals
-) -> None:
+def test_a_signal_stops_all_of_it(folder: Path, start_dev: Start, number: signal.Signals) -> None:
     dev = start_dev(folder).start()
     postmaster = dev.postmaster()
     assert alive(postmaster)
