@@ -14,9 +14,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .authoring.database import Database, Row
     from .authoring.decorators import Future, function, step, workflow
+    from .authoring.primitives import (
+        gather,
+        get_event,
+        now,
+        progress,
+        random,
+        recv,
+        run_id,
+        send,
+        set_event,
+        sleep,
+        sleep_until,
+        step_key,
+        uuid4,
+        write_stream,
+    )
+    from .errors import ApiaryError, ApplicationError, FunctionError, UniqueViolation, WaitTimedOut
     from .client.aio import AsyncClient
     from .client.sync import Client
-    from .errors import ApiaryError, ApplicationError, FunctionError, UniqueViolation
 
 _HOMES = {
     "ApiaryError": "errors",
@@ -29,7 +45,22 @@ _HOMES = {
     "Row": "authoring.database",
     "UniqueViolation": "errors",
     "function": "authoring.decorators",
+    "WaitTimedOut": "errors",
+    "gather": "authoring.primitives",
+    "get_event": "authoring.primitives",
+    "now": "authoring.primitives",
+    "progress": "authoring.primitives",
+    "random": "authoring.primitives",
+    "recv": "authoring.primitives",
+    "run_id": "authoring.primitives",
+    "send": "authoring.primitives",
+    "set_event": "authoring.primitives",
+    "sleep": "authoring.primitives",
+    "sleep_until": "authoring.primitives",
     "step": "authoring.decorators",
+    "step_key": "authoring.primitives",
+    "uuid4": "authoring.primitives",
+    "write_stream": "authoring.primitives",
     "workflow": "authoring.decorators",
 }
 
@@ -43,9 +74,24 @@ __all__ = [
     "Future",
     "Row",
     "UniqueViolation",
+    "WaitTimedOut",
     "function",
+    "gather",
+    "get_event",
+    "now",
+    "progress",
+    "random",
+    "recv",
+    "run_id",
+    "send",
+    "set_event",
+    "sleep",
+    "sleep_until",
     "step",
+    "step_key",
+    "uuid4",
     "workflow",
+    "write_stream",
 ]
 
 

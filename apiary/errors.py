@@ -8,7 +8,8 @@
     │   ├── PermissionDenied      the caller may not do this
     │   └── Unauthenticated       no token, or a wrong one
     ├── ConflictError         it clashes with what is already stored
-    │   └── IdempotencyMismatch   same id, other function or input
+    │   ├── IdempotencyMismatch   same id, other function or input
+    │   └── WrongState            the run is in a state in which this cannot be done
     ├── DeployError           an application cannot be deployed (`file`, `line`)
     │   └── UnsupportedType       a signature names a type that no value can travel as
     ├── ExecutionError        something ran and did not succeed
@@ -21,6 +22,7 @@
     │   ├── LeaseLost             the executor no longer owns the run
     │   ├── NonDeterminismError   a replay took another path than the record
     │   ├── Cancelled             the run was cancelled
+    │   ├── WaitTimedOut          a message or event did not come in time
     │   └── DeadlineExceeded      a timeout or deadline passed
     ├── UnavailableError      try again later with the same id
     │   └── Draining              this server is about to stop
@@ -64,6 +66,8 @@ __all__ = [
     "UniqueViolation",
     "UnsupportedType",
     "UsageError",
+    "WaitTimedOut",
+    "WrongState",
 ]
 
 
@@ -189,6 +193,13 @@ class IdempotencyMismatch(ConflictError):
     reason = "IDEMPOTENCY_MISMATCH"
 
 
+class WrongState(ConflictError):
+    """The run is in a state in which this cannot be done; see ``run_id``."""
+
+    reason = "WRONG_STATE"
+    grpc_code = "FAILED_PRECONDITION"
+
+
 class DeployError(ApiaryError):
     """An application cannot be deployed; the old version still serves. See ``file``, ``line``."""
 
@@ -217,6 +228,26 @@ class FunctionError(ExecutionError):
     """
 
     reason = "USER_ERROR"
+
+    @property
+    def type(self) -> str:
+        """The name of the exception's class."""
+        return str(self.metadata.get("type", ""))
+
+    @property
+    def code(self) -> str | None:
+        """The exception's own ``code``, if it has one."""
+        return self.metadata.get("code")
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The exception's attributes, as documents."""
+        return dict(self.metadata.get("details", {}))
+
+    @property
+    def declared(self) -> bool:
+        """Whether the application declares this error (a subclass of ApplicationError)."""
+        return bool(self.metadata.get("declared", False))
 
 
 class BadResult(ExecutionError):
@@ -285,6 +316,13 @@ class Cancelled(ExecutionError):
 
     reason = "CANCELLED"
     grpc_code = "CANCELLED"
+
+
+class WaitTimedOut(ExecutionError):
+    """What a workflow waited for did not come within its timeout; recorded as such."""
+
+    reason = "WAIT_TIMED_OUT"
+    grpc_code = "DEADLINE_EXCEEDED"
 
 
 class DeadlineExceeded(ExecutionError):

@@ -76,7 +76,12 @@ class Application:
                 f"provenance = {provenance!r} in {origin}",
                 hint=f"it is one of {', '.join(_PROVENANCE_LEVELS)}",
             )
-        packages = tuple(settings.get("packages", ()))
+        packages = settings.get("packages", [])
+        if not isinstance(packages, list) or not all(_is_package(folder, p) for p in packages):
+            raise ConfigurationError(
+                f"packages = {packages!r} in {origin}",
+                hint="list the names of package folders beside functions/, as in ['shared']",
+            )
         if not any((folder / root).is_dir() for root in _ROOTS):
             raise ConfigurationError(
                 f"no application in {folder}: it has neither functions/ nor workflows/",
@@ -88,17 +93,30 @@ class Application:
             modules=tuple(_modules(folder, (*_ROOTS, *packages))),
             scripts=tuple(_scripts(folder)),
             provenance=provenance,
-            packages=packages,
+            packages=tuple(packages),
         )
+
+
+def _is_package(folder: Path, name: object) -> bool:
+    return isinstance(name, str) and name.isidentifier() and (folder / name).is_dir()
+
+
+def _read(path: Path, shown: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DeployError(
+            f"{shown} is not UTF-8 text: {error.reason} at byte {error.start}", file=shown
+        ) from error
 
 
 def _settings(folder: Path) -> tuple[dict[str, Any], Path]:
     own, project = folder / "apiary.toml", folder / "pyproject.toml"
     try:
         if own.is_file():
-            return tomllib.loads(own.read_text()), own
+            return tomllib.loads(_read(own, own.name)), own
         if project.is_file():
-            table = tomllib.loads(project.read_text()).get("tool", {}).get("apiary", {})
+            table = tomllib.loads(_read(project, project.name)).get("tool", {}).get("apiary", {})
             return dict(table), project
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"cannot read the settings in {folder}: {error}") from error
@@ -118,7 +136,7 @@ def _modules(folder: Path, roots: tuple[str, ...]) -> list[SourceModule]:
                 SourceModule(
                     name=".".join(parts[:-1] if is_package else parts),
                     file=relative.as_posix(),
-                    source=path.read_text(encoding="utf-8"),
+                    source=_read(path, relative.as_posix()),
                     is_package=is_package,
                 )
             )
@@ -140,7 +158,7 @@ def _scripts(folder: Path) -> list[TableScript]:
                 domain=path.parent.parent.name,
                 name=path.name,
                 file=relative,
-                sql=path.read_text(encoding="utf-8"),
+                sql=_read(path, relative),
             )
         )
     found.sort(key=lambda script: (script.domain, int(script.name.split("_")[0])))

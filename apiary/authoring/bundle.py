@@ -166,15 +166,21 @@ def _common(item: Registered, code: DeploymentCode) -> dict[str, Any]:
     }
 
 
+def _require_found(item: Registered, found: object) -> None:
+    """What is registered must be what the analysis found, or nothing is known of it."""
+    if found is None:
+        raise DeployError(
+            f"{item.name} is made in a way that cannot be analysed",
+            hint=f"decorate a def statement at the top level of its module with @{item.kind}",
+        )
+
+
 def _function_row(
     function: Function[..., Any], analysis: Analysis, code: DeploymentCode
 ) -> dict[str, Any]:
     found = analysis.functions.get(function.name)
-    if found is None:
-        raise DeployError(
-            f"{function.name} is made in a way that cannot be analysed",
-            hint="decorate a def statement at the top level of its module with @function",
-        )
+    _require_found(function, found)
+    assert found is not None
     return {
         **_common(function, code),
         "isolation": function.isolation,
@@ -203,12 +209,8 @@ def _workflow_row(
 ) -> dict[str, Any]:
     options = {k: v for k, v in asdict(item.options).items() if not callable(v)}
     row = {**_common(item, code), "kind": item.kind, "options": options}
-    found = analysis.workflows.get(item.name) if isinstance(item, Workflow) else None
-    if isinstance(item, Workflow) and found is None:
-        raise DeployError(
-            f"{item.name} is made in a way that cannot be analysed",
-            hint="decorate a def statement at the top level of its module with @workflow",
-        )
+    found = analysis.workflows.get(item.name)
+    _require_found(item, analysis.steps.get(item.name) if isinstance(item, Step) else found)
     row["in_database"] = found is not None and found.in_database
     row["reasons"] = [
         {"file": file, "line": line, "reason": reason}

@@ -239,6 +239,11 @@ def function(
                 f"function {fn.__qualname__} has no parameter for the database",
                 hint=f"write: def {fn.__name__}(db: Database, ...)",
             )
+        if inspect.iscoroutinefunction(fn):
+            raise DeployError(
+                f"function {fn.__qualname__} is async",
+                hint="a function is one transaction and has nothing to wait for: use a plain def",
+            )
         if partition is not None and partition not in parameters[1:]:
             raise DeployError(f"{fn.__qualname__} has no parameter {partition!r} to partition by")
         return Function(fn, isolation=isolation, timeout_s=timeout_s, partition=partition)

@@ -100,12 +100,20 @@ class DeploymentCode:
             module = _import_absolute(f"{self.prefix}.{name}")
             if not fromlist:  # `import a.b` binds `a`
                 return sys.modules[f"{self.prefix}.{root}"]
-            for item in fromlist:
-                if item != "*" and not hasattr(module, item) and f"{name}.{item}" in self.modules:
+            for item in _names(module, fromlist):
+                if not hasattr(module, item) and f"{name}.{item}" in self.modules:
                     _import_absolute(f"{self.prefix}.{name}.{item}")
             return module
 
         return import_in_deployment
+
+
+def _names(module: ModuleType, fromlist: Sequence[str]) -> Iterator[str]:
+    for item in fromlist:
+        if item == "*":
+            yield from getattr(module, "__all__", ())
+        else:
+            yield item
 
 
 def _import_absolute(name: str) -> ModuleType:
@@ -147,7 +155,8 @@ class _DeploymentFinder(MetaPathFinder):
         self._deployments[code.prefix] = code
 
     def remove(self, code: DeploymentCode) -> None:
-        self._deployments.pop(code.prefix, None)
+        if self._deployments.get(code.prefix) is code:
+            del self._deployments[code.prefix]
         if not self._deployments:
             sys.meta_path.remove(self)
 

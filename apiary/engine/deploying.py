@@ -9,7 +9,8 @@ the current deployment.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,16 @@ from psycopg.types.json import Json
 
 from ..authoring.bundle import Bundle
 from ..authoring.loader import SourceModule
-from ..errors import ConflictError, DeployError, NotFound, PermissionDenied
+from ..errors import (
+    ApiaryError,
+    ConflictError,
+    DeployError,
+    NotFound,
+    PermissionDenied,
+    StatementError,
+)
+from .callables import install_callable_functions
+from .scripts import ScriptStatement, split_script
 from .sqlstates import translate
 
 __all__ = ["Deployed", "deploy", "rollback"]
@@ -40,6 +50,19 @@ class Deployed:
     scripts: tuple[str, ...]  # table scripts that were applied now
 
 
+# An activation stands for itself, or for the one that a rollback went back to. The deployment
+# before the current one is what the activation before that one stands for, so that each rollback
+# goes further back.
+_BEFORE_CURRENT = """
+WITH standing AS (
+    SELECT id, coalesce(restores, id) AS stands_for FROM apiary.activation WHERE application = %s
+)
+SELECT deploy.id, deploy.deployment
+  FROM standing before JOIN apiary.activation deploy ON deploy.id = before.stands_for
+ WHERE before.id < (SELECT stands_for FROM standing ORDER BY id DESC LIMIT 1)
+ ORDER BY before.id DESC LIMIT 1"""
+
+
 class _CheckOnly(Exception):
     """Ends a deploy that was only to be checked, so that its transaction rolls back."""
 
@@ -58,41 +81,59 @@ def deploy(
     """
     deployed: list[Deployed] = []
     try:
-        with connection.transaction():
+        with _deploy_errors(), connection.transaction():
             deployed.append(_deploy(connection, bundle, principal))
             if check_only:
                 raise _CheckOnly
     except _CheckOnly:
         pass
-    except psycopg.errors.InsufficientPrivilege as error:
-        raise PermissionDenied(
-            f"this role may not deploy: {error}",
-            hint="deploy with a role that is a member of apiary_deployer",
-        ) from error
-    except psycopg.Error as error:
-        raise translate(error) from error
     return deployed[0]
 
 
+@contextmanager
+def _deploy_errors() -> Iterator[None]:
+    """Raise what the database refuses as the platform's errors."""
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise PermissionDenied(
+            f"this role may not deploy: {error.diag.message_primary}",
+            hint="deploy with a role that is a member of apiary_deployer",
+        ) from error
+    except psycopg.errors.DuplicateSchema as error:
+        raise ConflictError(
+            f"{error.diag.message_primary}",
+            hint="each domain is a schema of one application: rename the folder in functions/",
+        ) from error
+    except psycopg.Error as error:
+        raise _refusal(translate(error)) from error
+
+
+def _refusal(error: ApiaryError) -> ApiaryError:
+    """A statement that the database refused, as what it is here: a reason not to deploy."""
+    if not isinstance(error, StatementError):
+        return error
+    return DeployError(error.message, hint=error.hint, **error.metadata)
+
+
 def rollback(connection: psycopg.Connection[Any], application: str, *, principal: str) -> Deployed:
-    """Let the deployment before the current one serve again. Tables stay as they are."""
-    with connection.transaction():
-        current = _lock(connection, application)
-        row = connection.execute(
-            "SELECT deployment FROM apiary.activation WHERE application = %s AND deployment <> %s"
-            " AND id < (SELECT max(id) FROM apiary.activation"
-            "            WHERE application = %s AND deployment = %s AND kind = 'deploy')"
-            " ORDER BY id DESC LIMIT 1",
-            [application, current, application, current],
-        ).fetchone()
-        if row is None:
+    """Let the deployment that served before the current one serve again.
+
+    Tables stay as they are. Repeated, it goes back further, to the first deployment; then it
+    raises NotFound.
+    """
+    with _deploy_errors(), connection.transaction():
+        _lock(connection, application)
+        current = _current(connection, application)
+        if current is None:
+            raise NotFound(f"no application {application!r} in this database", kind="application")
+        restored = connection.execute(_BEFORE_CURRENT, [application]).fetchone()
+        if restored is None:
             raise NotFound(f"{application} has no deployment before {current}", kind="deployment")
-        previous = str(row[0])
+        previous = str(restored[1])
         names = _names(connection, previous)
-        _install_callable_functions(
-            connection, application, _stored_functions(connection, previous)
-        )
-        _activate(connection, application, previous, principal, "rollback")
+        install_callable_functions(connection, application, _stored_functions(connection, previous))
+        _activate(connection, application, previous, principal, restores=restored[0])
     return Deployed(
         application=application,
         deployment=previous,
@@ -105,8 +146,9 @@ def rollback(connection: psycopg.Connection[Any], application: str, *, principal
 
 
 def _deploy(connection: psycopg.Connection[Any], bundle: Bundle, principal: str) -> Deployed:
+    _lock(connection, bundle.application)
     connection.execute("SELECT apiary.create_application(%s)", [bundle.application])
-    current = _lock(connection, bundle.application)
+    current = _current(connection, bundle.application)
     result = Deployed(
         application=bundle.application,
         deployment=bundle.id,
@@ -125,8 +167,8 @@ def _deploy(connection: psycopg.Connection[Any], bundle: Bundle, principal: str)
     applied = _apply_scripts(connection, bundle)
     _store(connection, bundle, principal)
     connection.execute("SELECT apiary.capture_tables(%s)", [bundle.application])
-    _install_callable_functions(connection, bundle.application, bundle.functions)
-    _activate(connection, bundle.application, bundle.id, principal, "deploy")
+    install_callable_functions(connection, bundle.application, bundle.functions)
+    _activate(connection, bundle.application, bundle.id, principal)
     connection.execute("SELECT apiary.check_deployment(%s, %s)", [bundle.application, bundle.id])
     return Deployed(**{**_fields(result), "scripts": applied})
 
@@ -135,14 +177,17 @@ def _fields(deployed: Deployed) -> dict[str, Any]:
     return {name: getattr(deployed, name) for name in Deployed.__dataclass_fields__}
 
 
-def _lock(connection: psycopg.Connection[Any], application: str) -> str | None:
+def _lock(connection: psycopg.Connection[Any], application: str) -> None:
+    """Wait for other deploys of the application, and see what they did."""
+    connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
     connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_LOCK, application])
+
+
+def _current(connection: psycopg.Connection[Any], application: str) -> str | None:
     row = connection.execute(
         "SELECT current FROM apiary.application WHERE name = %s", [application]
     ).fetchone()
-    if row is None:
-        raise NotFound(f"no application {application!r} in this database", kind="application")
-    return None if row[0] is None else str(row[0])
+    return None if row is None or row[0] is None else str(row[0])
 
 
 def _apply_scripts(connection: psycopg.Connection[Any], bundle: Bundle) -> tuple[str, ...]:
@@ -182,32 +227,36 @@ def _run_script(
     connection: psycopg.Connection[Any], application: str, file: str, text: str
 ) -> None:
     role = sql.Identifier(f"apiary_app_{application}")
-    transaction = _transaction_id(connection)
+    statements = list(split_script(text))
+    for statement in statements:
+        if statement.is_transaction_command:
+            raise DeployError(
+                f"{file}:{statement.line}: {statement.words[0]} in a table script",
+                hint="remove it: a deploy applies all scripts in one transaction of its own",
+                file=file,
+                line=statement.line,
+            )
     connection.execute(sql.SQL("SET LOCAL ROLE {}").format(role))
+    for statement in statements:
+        _run_statement(connection, file, statement)
+    connection.execute("RESET ROLE")
+
+
+def _run_statement(
+    connection: psycopg.Connection[Any], file: str, statement: ScriptStatement
+) -> None:
     try:
-        connection.execute(text.encode())
+        connection.execute(statement.text.encode())
     except psycopg.Error as error:
         position = error.diag.statement_position
-        line = text.encode()[: int(position) - 1].count(b"\n") + 1 if position else None
+        line = statement.line if position is None else statement.line_of(int(position))
         raise DeployError(
-            f"{file}{'' if line is None else f':{line}'}: {error.diag.message_primary or error}",
+            f"{file}:{line}: {error.diag.message_primary or error}",
             hint=error.diag.message_hint,
             file=file,
             line=line,
             sqlstate=error.sqlstate,
         ) from error
-    if _transaction_id(connection) != transaction:
-        raise DeployError(
-            f"{file} ends the transaction that it is applied in",
-            hint="remove COMMIT and ROLLBACK: a deploy applies all scripts in one transaction",
-            file=file,
-        )
-    connection.execute("RESET ROLE")
-
-
-def _transaction_id(connection: psycopg.Connection[Any]) -> object:
-    row = connection.execute("SELECT pg_current_xact_id()").fetchone()
-    return row and row[0]
 
 
 def _store(connection: psycopg.Connection[Any], bundle: Bundle, principal: str) -> None:
@@ -262,87 +311,20 @@ def _stored_functions(connection: psycopg.Connection[Any], deployment: str) -> l
     return [{"name": name, "signature": signature} for name, signature in rows]
 
 
-def _install_callable_functions(
-    connection: psycopg.Connection[Any], application: str, functions: Sequence[Mapping[str, Any]]
-) -> None:
-    """Replace the SQL functions by which plain SQL calls the application's functions."""
-    old = connection.execute(
-        "SELECT p.oid::regprocedure::text FROM pg_proc p"
-        " JOIN pg_namespace n ON n.oid = p.pronamespace"
-        " JOIN apiary.domain d ON d.name = n.nspname"
-        " WHERE d.application = %s AND obj_description(p.oid, 'pg_proc') = 'apiary function'",
-        [application],
-    ).fetchall()
-    # The functions belong to the application's role, which cannot see what their bodies call.
-    connection.execute("SET LOCAL check_function_bodies = off")
-    role = sql.Identifier(f"apiary_app_{application}")
-    connection.execute(sql.SQL("SET LOCAL ROLE {}").format(role))
-    for (signature,) in old:
-        connection.execute(f"DROP FUNCTION {signature}".encode())
-    for function in functions:
-        parameters = [(p["name"], p["sql_type"]) for p in function["signature"]["parameters"]]
-        _create_callable(connection, application, function["name"], parameters)
-    connection.execute("RESET ROLE")
-
-
-def _create_callable(
-    connection: psycopg.Connection[Any],
-    application: str,
-    name: str,
-    parameters: Sequence[tuple[str, str]],
-) -> None:
-    target = sql.Identifier(*name.split(".", 1))
-    declared = sql.SQL(", ").join(
-        sql.SQL("{} {}").format(sql.Identifier(parameter), sql.SQL(type_name))
-        for parameter, type_name in parameters
-    )
-    input_document = sql.SQL(", ").join(
-        sql.SQL("{}, {}").format(
-            sql.Literal(parameter), sql.SQL(_to_json(type_name)).format(sql.SQL(f"${number + 1}"))
-        )
-        for number, (parameter, type_name) in enumerate(parameters)
-    )
-    body = sql.SQL("SELECT apiary.call({}, {}, pg_catalog.json_build_object({}))").format(
-        sql.Literal(application), sql.Literal(name), input_document
-    )
-    connection.execute(
-        sql.SQL("CREATE FUNCTION {}({}) RETURNS json LANGUAGE sql AS {}").format(
-            target, declared, sql.Literal(body.as_string(connection))
-        )
-    )
-    connection.execute(
-        sql.SQL("COMMENT ON FUNCTION {}({}) IS 'apiary function'").format(
-            target, sql.SQL(", ").join(sql.SQL(type_name) for _, type_name in parameters)
-        )
-    )
-
-
-def _to_json(type_name: str) -> str:
-    """How a parameter of this SQL type is written in a function's JSON input."""
-    return {
-        "numeric": "{}::text",
-        "bytea": "pg_catalog.encode({}, 'base64')",
-        "uuid": "{}::text",
-        "timestamptz": "pg_catalog.to_json({})",
-        "interval": "pg_catalog.json_build_object('$timedelta',"
-        " (pg_catalog.date_part('epoch', {}) * 1000000)::bigint)",
-    }.get(type_name, "{}")
-
-
 def _activate(
     connection: psycopg.Connection[Any],
     application: str,
     deployment: str,
     principal: str,
-    kind: str,
+    restores: int | None = None,
 ) -> None:
     connection.execute(
         "UPDATE apiary.application SET current = %s WHERE name = %s", [deployment, application]
     )
     connection.execute(
-        "INSERT INTO apiary.activation (application, deployment, activated_by, kind)"
-        " VALUES (%s, %s, %s, %s)",
-        [application, deployment, principal, kind],
+        "INSERT INTO apiary.activation (application, deployment, activated_by, kind, restores)"
+        " VALUES (%s, %s, %s, %s, %s)",
+        [application, deployment, principal, "rollback" if restores else "deploy", restores],
     )
 
 

@@ -21,15 +21,18 @@ import psycopg
 from psycopg import AsyncConnection, sql
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from ..errors import ApiaryError, UnavailableError
+from ..errors import ApiaryError, ConfigurationError, UnavailableError
 from .base import DuplicateOperation, Invocation, Outcome
-from .sqlstates import DUPLICATE, SESSION, translate
+from .sqlstates import DUPLICATE, SESSION, is_connection_failure, translate
 
 __all__ = ["PostgresEngine", "PostgresSettings"]
 
 _INVOKE = "SELECT apiary.invoke(%s, %s, %s, %s, %s, %s::json, %s, %s, %s, %s, %s, %s::json)"
 _RECORDED = "SELECT apiary.recorded(%s, %s, %s, %s, %s::json)"
+_CALL = "CALL apiary.run_in_database(%s::json, NULL)"
 _LOG_ATTEMPT = "SELECT apiary.log_attempt(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s::json, %s, %s)"
+
+IN_DATABASE = "in database"  # the pool for workflows that run in a backend
 
 Connection = AsyncConnection[tuple[Any, ...]]
 
@@ -114,13 +117,26 @@ class PostgresEngine:
                     f"operation {invocation.run_id}/{invocation.seq} is recorded already"
                 ) from error
             if error.sqlstate == SESSION and error.diag.message_detail:
-                self._sessions[key] = _Session(**json.loads(error.diag.message_detail))
-                return await self.invoke(invocation)
+                wanted = _Session(**json.loads(error.diag.message_detail))
+                if wanted != session:
+                    self._sessions[key] = wanted
+                    return await self.invoke(invocation)
+                raise self._unsuitable_session(invocation, error) from error
             raise translate(error) from error
         outcome = _outcome(text)
         if session.deployment not in (None, outcome.deployment):
-            del self._sessions[key]  # another version serves: learn anew
+            self._sessions.pop(key, None)  # another version serves: learn anew
         return outcome
+
+    def _unsuitable_session(
+        self, invocation: Invocation, error: psycopg.Error
+    ) -> ConfigurationError:
+        return ConfigurationError(
+            f"{invocation.function} cannot be called: {error.diag.message_primary}, and this "
+            "connection's settings do not take effect",
+            hint="connect to PostgreSQL directly, or through a pooler that keeps "
+            "default_transaction_isolation and statement_timeout per client",
+        )
 
     async def recorded(self, invocation: Invocation) -> Outcome | None:
         """The recorded outcome of this operation, or None; see `Engine.recorded`."""
@@ -166,6 +182,25 @@ class PostgresEngine:
         except psycopg.Error as failed:
             raise translate(failed) from failed
 
+    async def call_in_database(self, request: str) -> str:
+        """Run a workflow in a backend, by one CALL; returns its outcome as JSON text.
+
+        The procedure commits, and changes session settings while it runs: a connection on which
+        it failed is not used again.
+        """
+        try:
+            async with self.connection(IN_DATABASE) as connection:
+                try:
+                    cursor = await connection.execute(_CALL, [request])
+                    row = await cursor.fetchone()
+                except BaseException:
+                    await connection.close()
+                    raise
+        except psycopg.Error as error:
+            raise translate(error) from error
+        assert row is not None  # the procedure has an output parameter
+        return str(row[0])
+
     @asynccontextmanager
     async def connection(self, isolation: str = "read committed") -> AsyncIterator[Connection]:
         """A pooled connection in autocommit mode, whose sessions run at ``isolation``."""
@@ -180,11 +215,21 @@ class PostgresEngine:
             ) from error
 
     async def _value(self, session: _Session, statement: str, parameters: tuple[Any, ...]) -> Any:
-        async with self.connection(session.isolation) as connection:
-            await self._set_timeout(connection, session.timeout_ms)
-            cursor = await connection.execute(statement, parameters)
-            row = await cursor.fetchone()
-            return row[0] if row else None
+        try:
+            async with self.connection(session.isolation) as connection:
+                await self._set_timeout(connection, session.timeout_ms)
+                cursor = await connection.execute(statement, parameters)
+                row = await cursor.fetchone()
+                return row[0] if row else None
+        except psycopg.Error as error:
+            if is_connection_failure(error):
+                await self._drop_broken_connections()
+            raise
+
+    async def _drop_broken_connections(self) -> None:
+        """After one connection broke: others may be as dead, and each would cost an attempt."""
+        for pool in list(self._pools.values()):
+            await pool.check()
 
     async def _set_timeout(self, connection: Connection, timeout_ms: int | None) -> None:
         """Give the session another statement timeout, only where it differs from what it has."""
@@ -198,10 +243,13 @@ class PostgresEngine:
     async def _open_pool(self, isolation: str) -> AsyncConnectionPool[Connection]:
         async with self._lock:
             if isolation not in self._pools:
-                escaped = isolation.replace(" ", "\\ ")
+                # A CALL is one statement, whatever it runs; it sets each function's timeout itself.
+                timeout_ms = 0 if isolation == IN_DATABASE else self._default_timeout_ms
+                level = "read committed" if isolation == IN_DATABASE else isolation
+                escaped = level.replace(" ", "\\ ")
                 options = (
                     f"-c default_transaction_isolation={escaped}"
-                    f" -c statement_timeout={self._default_timeout_ms}"
+                    f" -c statement_timeout={timeout_ms}"
                     " -c idle_in_transaction_session_timeout=60000"
                 )
                 pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(

@@ -10,9 +10,13 @@ from ..errors import (
     ApiaryError,
     Cancelled,
     DeadlineExceeded,
+    IdempotencyMismatch,
+    LeaseLost,
+    NotFound,
     StatementError,
     TransactionConflict,
     UnavailableError,
+    WrongState,
 )
 
 __all__ = ["DUPLICATE", "SESSION", "is_conflict", "is_connection_failure", "translate"]
@@ -21,6 +25,10 @@ __all__ = ["DUPLICATE", "SESSION", "is_conflict", "is_connection_failure", "tran
 _ERROR = "AP001"
 DUPLICATE = "AP002"
 SESSION = "AP003"
+_LEASE_LOST = "AP004"
+_WRONG_STATE = "AP005"
+_NOT_FOUND = "AP006"
+_ID_TAKEN = "AP007"
 
 _CONFLICTS = {"40001", "40P01"}
 _STATEMENT_TIMEOUT = "canceling statement due to statement timeout"
@@ -48,9 +56,11 @@ def _cancelled(message: str) -> ApiaryError:
 def translate(error: psycopg.Error) -> ApiaryError:
     """The platform's error for one of PostgreSQL's."""
     state = error.sqlstate or ""
-    message = error.diag.message_primary or str(error)
+    message = (error.diag.message_primary or str(error)).removeprefix("plpy.SPIError: ")
     if state == _ERROR and error.diag.message_detail:
         return ApiaryError.from_json(json.loads(error.diag.message_detail))
+    if state in _OF_RUNS:
+        return _OF_RUNS[state](message, error.diag.message_detail or "", error.diag.message_hint)
     if is_conflict(error):
         return TransactionConflict(message, sqlstate=state)
     if is_connection_failure(error):
@@ -70,3 +80,32 @@ def translate(error: psycopg.Error) -> ApiaryError:
         constraint=error.diag.constraint_name,
         detail=error.diag.message_detail,
     )
+
+
+def _lease_lost(message: str, detail: str, hint: str | None) -> ApiaryError:
+    return LeaseLost(message, hint="another executor goes on with the run", state=detail)
+
+
+def _wrong_state(message: str, detail: str, hint: str | None) -> ApiaryError:
+    return WrongState(message, hint=hint, run_id=detail)
+
+
+def _not_found(message: str, detail: str, hint: str | None) -> ApiaryError:
+    kind, _, name = detail.partition(" ")
+    return NotFound(message, hint=hint, kind=kind, name=name)
+
+
+def _id_taken(message: str, detail: str, hint: str | None) -> ApiaryError:
+    return IdempotencyMismatch(
+        f"{message} by another workflow or input",
+        hint="use a new run id, or repeat the recorded call to get its result",
+        **json.loads(detail),
+    )
+
+
+_OF_RUNS = {
+    _LEASE_LOST: _lease_lost,
+    _WRONG_STATE: _wrong_state,
+    _NOT_FOUND: _not_found,
+    _ID_TAKEN: _id_taken,
+}

@@ -13,6 +13,7 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -43,6 +44,7 @@ class RetryPolicy:
     first_delay_s: float = 0.001
     factor: float = 1.5
     max_delay_s: float = 2.0
+    reconnect_delay_s: float = 0.25  # between attempts to reach a database that is away
 
     def delay_s(self, attempt: int) -> float:
         """The pause after the ``attempt``-th attempt (from 1): half to all of its bound."""
@@ -56,6 +58,7 @@ class Invoker:
     def __init__(self, engine: Engine, policy: RetryPolicy | None = None) -> None:
         self._engine = engine
         self._policy = policy or RetryPolicy()
+        self.on_retry: Callable[[Invocation], None] | None = None
         self._logging: set[asyncio.Task[None]] = set()  # kept alive until they are done
 
     async def invoke(
@@ -82,6 +85,10 @@ class Invoker:
             task.add_done_callback(self._logging.discard)
             raise
 
+    async def settle(self) -> None:
+        """Wait until what is still to be logged is logged."""
+        await asyncio.gather(*self._logging)
+
     async def _at_deadline(
         self, invocation: Invocation, deadline_s: float, started_at: datetime
     ) -> Outcome:
@@ -105,8 +112,9 @@ class Invoker:
         budget_ends = time.monotonic() + self._policy.budget_s
         look_up = not fresh
         while True:
-            if look_up and (outcome := await self._engine.recorded(invocation)) is not None:
+            if look_up and (outcome := await self._recorded(invocation, budget_ends)) is not None:
                 return outcome
+            look_up = not fresh
             started_at = datetime.now(UTC)
             try:
                 return await self._engine.invoke(invocation)
@@ -115,6 +123,8 @@ class Invoker:
                 continue
             except TransactionConflict as conflict:
                 await self._log(invocation, "RETRIED", conflict, started_at)
+                if self.on_retry is not None:
+                    self.on_retry(invocation)
                 delay_s = self._policy.delay_s(invocation.attempt)
                 if time.monotonic() + delay_s > budget_ends:
                     raise TransactionConflict(
@@ -125,16 +135,29 @@ class Invoker:
                         attempts=invocation.attempt,
                     ) from conflict
             except UnavailableError as lost:
-                delay_s = self._policy.max_delay_s / 4
-                if time.monotonic() + delay_s > budget_ends:
-                    raise self._unknown(invocation) from lost
+                await asyncio.sleep(self._policy.reconnect_delay_s)
+                if (outcome := await self._recorded(invocation, budget_ends)) is not None:
+                    return outcome  # it had committed before the connection broke
+                await self._log(invocation, "RETRIED", lost, started_at)
+                if time.monotonic() > budget_ends:
+                    raise
+                delay_s = 0.0
             except (DeadlineExceeded, Cancelled) as error:
                 status = "TIMED_OUT" if isinstance(error, DeadlineExceeded) else "CANCELLED"
                 await self._log(invocation, status, error, started_at)
                 raise
-            look_up = True  # an attempt was made: it may have committed
             invocation = replace(invocation, attempt=invocation.attempt + 1)
             await asyncio.sleep(delay_s)
+
+    async def _recorded(self, invocation: Invocation, budget_ends: float) -> Outcome | None:
+        """What is recorded under the id; waits for a database that is away, within the budget."""
+        while True:
+            try:
+                return await self._engine.recorded(invocation)
+            except UnavailableError as lost:
+                if time.monotonic() + self._policy.reconnect_delay_s > budget_ends:
+                    raise self._unknown(invocation) from lost
+                await asyncio.sleep(self._policy.reconnect_delay_s)
 
     def _unknown(self, invocation: Invocation) -> UnavailableError:
         return UnavailableError(

@@ -71,7 +71,7 @@ def document_of(error: ApiaryError) -> str:
     if len(text.encode()) <= _MAX_DOCUMENT_BYTES:
         return text
     metadata: dict[str, Any] = dict(document.get("metadata", {}))
-    texts = {name: document[name] for name in ("message", "hint") if name in document}
+    texts: dict[str, Any] = {n: document[n] for n in ("message", "hint") if n in document}
     parts = {**metadata, **texts}
     sizes = {name: len(_json(part)) for name, part in parts.items()}
     omitted: list[str] = []

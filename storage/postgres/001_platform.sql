@@ -50,7 +50,9 @@ CREATE TABLE apiary.installation (
 CREATE TABLE apiary.runtime_module (
     name        text PRIMARY KEY,           -- dotted, as it is imported
     source      text NOT NULL,
-    is_package  boolean NOT NULL
+    is_package  boolean NOT NULL,
+    bytecode    bytea,                      -- compiled when installed: a new backend starts sooner
+    magic       bytea                       -- of the Python that compiled it
 );
 
 CREATE TABLE apiary.application (
@@ -75,7 +77,9 @@ CREATE TABLE apiary.activation (
     deployment  text NOT NULL REFERENCES apiary.deployment,
     activated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     activated_by text NOT NULL,
-    kind        text NOT NULL CHECK (kind IN ('deploy', 'rollback'))
+    kind        text NOT NULL CHECK (kind IN ('deploy', 'rollback')),
+    restores    bigint,                     -- a rollback: the activation that it went back to
+    CHECK ((kind = 'rollback') = (restores IS NOT NULL))
 );
 CREATE INDEX activation_application_idx ON apiary.activation (application, id);
 

@@ -73,7 +73,8 @@ CREATE TABLE apiary.run (
     queue_key       text,                   -- for key_concurrency
     deduplication   text,                   -- at most one unfinished run of a queue has it
     ready_at        timestamptz,            -- when an executor may take it; NULL: not by itself
-    waiting_for     json,                   -- of a WAITING run: {kind, seq, ...}
+    waiting_for     json,                   -- what it was parked for last: see apiary.park_run
+    waiting_left    integer,                -- how many of those things have still to come about
     executor        text,                   -- who holds it, or held it last
     epoch           integer NOT NULL DEFAULT 0,
     adoptions       integer NOT NULL DEFAULT 0,     -- claims after a lease had ended

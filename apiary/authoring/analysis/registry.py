@@ -65,6 +65,9 @@ def _register(registry: Registry, taken: dict[str, Definition], definition: Defi
         )
         registry.problems.append(Problem(file, node.lineno, message))
         return
+    problem = _misplaced(definition)
+    if problem is not None:
+        registry.problems.append(problem)
     if name in taken:
         first = taken[name]
         where = f"{first.source.module.file}:{first.node.lineno}"
@@ -78,6 +81,24 @@ def _register(registry: Registry, taken: dict[str, Definition], definition: Defi
         "step": registry.steps,
     }
     kinds[definition.kind][name] = definition
+
+
+def _misplaced(definition: Definition) -> Problem | None:
+    """A definition that its place or its ``async`` forbids."""
+    node, module, kind = definition.node, definition.source.module, definition.kind
+    if kind == "function" and isinstance(node, ast.AsyncFunctionDef):
+        message = (
+            f"@function {node.name} is async: a function is one transaction and has nothing to"
+            " wait for; write a plain def"
+        )
+    elif kind != "function" and module.name.partition(".")[0] == "functions":
+        message = (
+            f"@{kind} {node.name} is under functions/, which holds what runs in the database:"
+            " move it to workflows/<domain>/"
+        )
+    else:
+        return None
+    return Problem(module.file, node.lineno, message)
 
 
 def _hidden(index: SourceIndex, source: Source) -> Iterator[Problem]:

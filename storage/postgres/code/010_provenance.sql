@@ -4,7 +4,8 @@
 -- Runs as the deployer, who is a member of the application's role and so owns the tables.
 -- One trigger function per table: its key columns and its name are constants in it, which is a
 -- third of the price of reading them from arguments. Statement-level triggers see all rows of a
--- statement at once; an UPDATE's rows before and after come in the same order, so they pair by
+-- statement at once; only those of the table that the statement names fire, so partitions have them,
+-- too, and log their rows as the whole table's. An UPDATE's rows before and after come in the same order, so they pair by
 -- position even when the key itself was changed.
 CREATE OR REPLACE FUNCTION apiary.capture_tables(p_application text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog AS $body$
@@ -15,7 +16,7 @@ BEGIN
     SELECT provenance INTO STRICT v_level FROM apiary.application WHERE name = p_application;
     DELETE FROM apiary.captured_table WHERE application = p_application;
     FOR v_table IN
-        SELECT n.nspname AS schema, c.relname AS name, c.oid AS relid,
+        SELECT n.nspname AS schema, c.relname AS name, c.relispartition AS is_partition,
                ARRAY(SELECT a.attname::text
                        FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k (attnum, position)
                        JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
@@ -23,12 +24,14 @@ BEGIN
                       ORDER BY k.position) AS key_columns
           FROM apiary.domain d
           JOIN pg_namespace n ON n.nspname = d.name
-          JOIN pg_class c ON c.relnamespace = n.oid AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+          JOIN pg_class c ON c.relnamespace = n.oid AND c.relkind IN ('r', 'p')
          WHERE d.application = p_application
          ORDER BY 1, 2
     LOOP
-        INSERT INTO apiary.captured_table (relation, application, key_columns)
-        VALUES (v_table.schema || '.' || v_table.name, p_application, v_table.key_columns);
+        IF NOT v_table.is_partition THEN
+            INSERT INTO apiary.captured_table (relation, application, key_columns)
+            VALUES (v_table.schema || '.' || v_table.name, p_application, v_table.key_columns);
+        END IF;
         PERFORM apiary.capture_table(v_table.schema, v_table.name, v_table.key_columns, v_level <> 'off');
     END LOOP;
 END
@@ -41,6 +44,7 @@ DECLARE
     v_target text := format('%I.%I', p_schema, p_table);
     v_function text := format('apiary_app.%I', 'capture ' || p_schema || '.' || p_table);
     v_event text;
+    v_kind "char" := (SELECT relkind FROM pg_class WHERE oid = v_target::regclass);
 BEGIN
     FOREACH v_event IN ARRAY ARRAY['insert', 'update', 'delete', 'truncate'] LOOP
         EXECUTE format('DROP TRIGGER IF EXISTS %I ON %s', 'apiary_capture_' || v_event, v_target);
@@ -56,9 +60,23 @@ BEGIN
         v_target, v_function);
     EXECUTE format('CREATE TRIGGER apiary_capture_delete AFTER DELETE ON %s '
         'REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT EXECUTE FUNCTION %s()', v_target, v_function);
-    EXECUTE format('CREATE TRIGGER apiary_capture_truncate BEFORE TRUNCATE ON %s '
-        'FOR EACH STATEMENT EXECUTE FUNCTION %s()', v_target, v_function);
+    IF v_kind = 'r' THEN  -- truncating a partitioned table fires the triggers of its partitions
+        EXECUTE format('CREATE TRIGGER apiary_capture_truncate BEFORE TRUNCATE ON %s '
+            'FOR EACH STATEMENT EXECUTE FUNCTION %s()', v_target, v_function);
+    END IF;
 END
+$body$;
+
+-- The log must not depend on the writer's session: where a table has columns whose text does, the
+-- trigger function pins those settings (which costs a little, hence not everywhere).
+CREATE OR REPLACE FUNCTION apiary.capture_settings(p_relation regclass) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog AS $body$
+    SELECT CASE WHEN bool_or(t.typname ~ '^_?(timestamptz|timetz|interval|tstz(multi)?range)$'
+                             OR t.typtype IN ('c', 'd'))
+                THEN $$ SET timezone = 'UTC' SET intervalstyle = 'iso_8601' SET datestyle = 'ISO'$$
+                ELSE '' END
+      FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+     WHERE a.attrelid = p_relation AND a.attnum > 0 AND NOT a.attisdropped
 $body$;
 
 -- SECURITY DEFINER: only the log's owner may insert into it, so the trigger function belongs to it.
@@ -68,6 +86,9 @@ CREATE OR REPLACE FUNCTION apiary.create_capture_function(
 ) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $body$
 DECLARE
     v_key text;
+    v_table regclass := format('%I.%I', p_schema, p_table)::regclass;
+    -- A partition's rows are its whole table's.
+    v_root regclass := coalesce(pg_partition_root(v_table), v_table);
 BEGIN
     SELECT 'pg_catalog.jsonb_build_object('
            || string_agg(format('%L, @.%I', key_column, key_column), ', ' ORDER BY position) || ')'
@@ -75,7 +96,7 @@ BEGIN
       FROM unnest(p_key_columns) WITH ORDINALITY k (key_column, position);
     v_key := coalesce(v_key, 'NULL::pg_catalog.jsonb');
     EXECUTE format($template$
-CREATE OR REPLACE FUNCTION %1$s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $trigger$
+CREATE OR REPLACE FUNCTION %1$s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER%6$s AS $trigger$
 DECLARE
     v_context text;
     v_statement text;
@@ -101,17 +122,19 @@ BEGIN
         SELECT %2$L, 'D', %4$s, pg_catalog.to_jsonb(o), v_statement FROM old_rows o;
     ELSE
         INSERT INTO provenance.write_event (relation, operation, key, before, statement)
-        SELECT %2$L, 'T', %4$s, pg_catalog.to_jsonb(o), v_statement FROM %5$s o;
+        SELECT %2$L, 'T', %4$s, pg_catalog.to_jsonb(o), v_statement FROM ONLY %5$s o;
     END IF;
     RETURN NULL;
 END
 $trigger$;
 $template$,
         format('apiary_app.%I', 'capture ' || p_schema || '.' || p_table),
-        p_schema || '.' || p_table,
+        (SELECT n.nspname || '.' || c.relname
+           FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = v_root),
         replace(v_key, '@', 'n'),
         replace(v_key, '@', 'o'),
-        format('%I.%I', p_schema, p_table));
+        format('%I.%I', p_schema, p_table),
+        apiary.capture_settings(v_table));
 END
 $body$;
 

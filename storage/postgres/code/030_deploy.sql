@@ -16,10 +16,15 @@ BEGIN
     IF EXISTS (SELECT FROM apiary.application WHERE name = p_name) THEN
         RETURN;
     END IF;
-    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = v_role) THEN
+    BEGIN
         EXECUTE format('CREATE ROLE %I NOLOGIN', v_role);
+    EXCEPTION WHEN duplicate_object OR unique_violation THEN
+        NULL;  -- another database of this server has an application of the same name
+    END;
+    IF NOT pg_has_role('apiary_deployer', v_role, 'MEMBER') THEN
+        EXECUTE format('GRANT %I TO apiary_deployer', v_role);
     END IF;
-    EXECUTE format('GRANT %I TO apiary_deployer', v_role);
+    EXECUTE format('GRANT TEMPORARY ON DATABASE %I TO %I', current_database(), v_role);
     EXECUTE format($entry$
         CREATE FUNCTION apiary_app.%1$I() RETURNS void LANGUAGE plpython3u SECURITY DEFINER
         SET search_path = pg_catalog, pg_temp
@@ -68,7 +73,7 @@ DECLARE
 BEGIN
     IF v_outcome ->> 'error' IS NOT NULL THEN
         RAISE EXCEPTION '%: %', v_outcome #>> '{error,type}', v_outcome #>> '{error,message}'
-            USING ERRCODE = 'AP001', DETAIL = v_outcome ->> 'error';
+            USING ERRCODE = 'AP004', DETAIL = v_outcome ->> 'error';
     END IF;
     RETURN v_outcome -> 'output';
 END

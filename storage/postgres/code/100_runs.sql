@@ -164,60 +164,71 @@ BEGIN
 END
 $body$;
 
--- Wake every run that waits for this one's end (event_key '') or event.
+-- A run has ended (event_key ''), or set an event: count that down for every run that waits for it.
 CREATE OR REPLACE FUNCTION apiary.wake_waiters(p_run_id text, p_event_key text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER AS $body$
 DECLARE
     v_waiter text;
+    v_left integer;
 BEGIN
     FOR v_waiter IN
         DELETE FROM apiary.waiter w WHERE w.awaited_run_id = p_run_id AND w.event_key = p_event_key
         RETURNING w.run_id
     LOOP
-        PERFORM apiary.wake_run(v_waiter);
+        UPDATE apiary.run SET waiting_left = waiting_left - 1 WHERE run_id = v_waiter AND status = 'WAITING'
+        RETURNING waiting_left INTO v_left;
+        IF FOUND AND v_left <= 0 THEN
+            PERFORM apiary.wake_run(v_waiter);
+        END IF;
     END LOOP;
 END
 $body$;
 
--- Whether what a run waits for is there already: {kind: run|event|message|time, ...}.
-CREATE OR REPLACE FUNCTION apiary.is_there(p_run_id text, p_waiting_for json) RETURNS boolean
-LANGUAGE sql STABLE SECURITY DEFINER AS $body$
-    SELECT CASE p_waiting_for ->> 'kind'
-        WHEN 'run' THEN EXISTS (
-            SELECT FROM apiary.run r JOIN pg_catalog.json_array_elements_text(p_waiting_for -> 'runs') n (id)
-                ON r.run_id = n.id WHERE r.finished_at IS NOT NULL)
-        WHEN 'event' THEN EXISTS (
-            SELECT FROM apiary.event e WHERE e.run_id = p_waiting_for ->> 'run_id' AND e.key = p_waiting_for ->> 'key')
-        WHEN 'message' THEN EXISTS (
-            SELECT FROM apiary.mailbox m WHERE m.run_id = p_run_id AND m.topic = p_waiting_for ->> 'topic'
-               AND m.taken_by_seq IS NULL)
-        ELSE false END
-$body$;
-
--- Put a run aside until its timer is due or something wakes it. The row is locked first, then the
--- condition is looked at once more: whoever makes it true locks the row after that, and sees WAITING.
+-- Put a run aside until its timer is due or something wakes it. p_waiting_for is one of
+--   {kind: time}
+--   {kind: message, topic}
+--   {kind: event, run_id, key}
+--   {kind: run, runs: [id, ...], need: how many of them must have ended}
+-- and may hold more for the executor. The awaited runs' rows are locked first, then the run's own
+-- (the order in which an ending run takes them), and only then is it looked whether what it waits for
+-- is there already: nothing can come about between the look and the commit.
 -- p_operations: read-only calls so far, which the wait makes durable.
 CREATE OR REPLACE FUNCTION apiary.park_run(
     p_run_id text, p_epoch integer, p_waiting_for json, p_wake_at timestamptz, p_operations json
 ) RETURNS text LANGUAGE plpgsql SECURITY DEFINER AS $body$
 DECLARE
-    v_run apiary.run := apiary.held_run(p_run_id, p_epoch);
-    v_ready boolean;
+    v_run apiary.run;
+    v_kind text := p_waiting_for ->> 'kind';
+    v_awaited text[] := CASE v_kind
+        WHEN 'event' THEN ARRAY[p_waiting_for ->> 'run_id']
+        WHEN 'run' THEN ARRAY(SELECT pg_catalog.json_array_elements_text(p_waiting_for -> 'runs')) END;
+    v_left integer := coalesce((p_waiting_for ->> 'need')::integer, 1);
 BEGIN
+    PERFORM FROM apiary.run r WHERE r.run_id = ANY (v_awaited) ORDER BY r.run_id FOR SHARE;
+    v_run := apiary.held_run(p_run_id, p_epoch);
     PERFORM apiary.insert_operations(v_run.run_id, v_run.application, v_run.deployment, v_run.principal,
                                      v_run.trace, p_operations);
-    IF p_waiting_for ->> 'kind' = 'run' THEN
+    IF v_kind = 'run' THEN
         INSERT INTO apiary.waiter (awaited_run_id, event_key, run_id)
-        SELECT n.id, '', p_run_id FROM pg_catalog.json_array_elements_text(p_waiting_for -> 'runs') n (id)
+        SELECT r.run_id, '', p_run_id FROM apiary.run r WHERE r.run_id = ANY (v_awaited) AND r.finished_at IS NULL
         ON CONFLICT DO NOTHING;
-    ELSIF p_waiting_for ->> 'kind' = 'event' THEN
+        v_left := v_left - (SELECT count(*) FROM apiary.run r
+                             WHERE r.run_id = ANY (v_awaited) AND r.finished_at IS NOT NULL);
+    ELSIF v_kind = 'event' THEN
         INSERT INTO apiary.waiter (awaited_run_id, event_key, run_id)
         VALUES (p_waiting_for ->> 'run_id', 'event ' || (p_waiting_for ->> 'key'), p_run_id)
         ON CONFLICT DO NOTHING;
+        v_left := v_left - (SELECT count(*) FROM apiary.event e
+                             WHERE e.run_id = p_waiting_for ->> 'run_id' AND e.key = p_waiting_for ->> 'key');
+    ELSIF v_kind = 'message' THEN
+        v_left := v_left - (SELECT count(*) FROM apiary.mailbox m
+                             WHERE m.run_id = p_run_id AND m.topic = p_waiting_for ->> 'topic'
+                               AND m.taken_by_seq IS NULL);
     END IF;
-    UPDATE apiary.run SET status = 'WAITING', waiting_for = p_waiting_for, ready_at = p_wake_at, executor = NULL
+    UPDATE apiary.run SET status = 'WAITING', waiting_for = p_waiting_for, waiting_left = v_left,
+                          ready_at = p_wake_at, executor = NULL
      WHERE run_id = p_run_id;
-    IF apiary.is_there(p_run_id, p_waiting_for) THEN
+    IF v_left <= 0 THEN
         PERFORM apiary.wake_run(p_run_id);
         RETURN 'QUEUED';
     END IF;

@@ -28,8 +28,29 @@ GRANT SELECT ON ALL TABLES IN SCHEMA apiary, provenance TO apiary_reader, apiary
 GRANT EXECUTE ON FUNCTION
     apiary.invoke(text, integer, text, text, text, json, text, text, integer, boolean, timestamptz, json),
     apiary.recorded(text, integer, text, text, json),
-    apiary.log_attempt(text, integer, integer, text, text, text, text, text, text, json, timestamptz, text)
+    apiary.log_attempt(text, integer, integer, text, text, text, text, text, text, json, timestamptz, text),
+    apiary.call(text, text, json)
 TO apiary_runtime;
+
+-- Runs: everything that executors and the server do.
+GRANT EXECUTE ON FUNCTION
+    apiary.boot(), apiary.clock(), apiary.run_hash(text), apiary.in_database_lock(text), apiary.look(),
+    apiary.start_run(text, text, text, text, boolean, json, text, text, text, text, integer, text, text,
+        timestamptz, timestamptz, integer, text, integer, text, interval),
+    apiary.record_operations(text, integer, json, json), apiary.park_run(text, integer, json, timestamptz, json),
+    apiary.release_run(text, integer, boolean, json),
+    apiary.finish_run(text, integer, text, json, json, integer, json),
+    apiary.renew_leases(text, text[], integer[], interval),
+    apiary.claim_runs(text, integer, interval, text[], text[]), apiary.time_out_runs(integer),
+    apiary.send(text, text, json, text), apiary.take_message(text, integer, text, integer, json, json),
+    apiary.set_event(text, integer, text, json, json),
+    apiary.send_from_run(text, integer, json, text, text, json, text), apiary.set_progress(text, integer, json),
+    apiary.cancel_run(text, text), apiary.unfinished_family(text), apiary.resume_run(text, timestamptz),
+    apiary.fork_run(text, integer, text, text, json, text), apiary.delete_run(text, integer),
+    apiary.expired_runs(timestamptz, integer), apiary.trim_log(timestamptz, integer)
+TO apiary_runtime;
+GRANT EXECUTE ON PROCEDURE apiary.run_in_database(json, text) TO apiary_runtime;
+GRANT INSERT, UPDATE, DELETE ON apiary.queue, apiary.schedule, apiary.executor, apiary.fire TO apiary_runtime;
 
 GRANT EXECUTE ON FUNCTION
     apiary.create_application(text), apiary.create_domain(text, text), apiary.capture_tables(text),

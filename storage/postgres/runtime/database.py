@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date, datetime, time, timedelta
+from datetime import timedelta
 from enum import Enum
 from typing import Any
 from uuid import UUID
 
 import plpy  # type: ignore[import-not-found]
 
+from apiary.authoring.codec import printable
+from apiary.authoring.columns import TEMPORAL_PARAMETERS, readable, temporal_reader
 from apiary.authoring.database import Database, Row, insert_over_arrays
-from apiary.authoring.intervals import parse_interval
-from apiary.authoring.values import codec_for
-from apiary.errors import BadArgument, StatementError
+from apiary.authoring.values import ValueProblem, codec_for
+from apiary.errors import BadArgument, BadResult, StatementError
 
 Convert = Callable[[Any], Any]
 
@@ -28,6 +30,8 @@ _any = codec_for(Any)
 _ROWS_PER_READ = 100
 _READS = 1000
 _READS_BYTES = 64 * 1024
+_PARAMETER = re.compile(r"\$\d")
+_FIRST_USER_OID = 16384
 
 # Where SQL state classes mean that the transaction must not commit, whatever the body does:
 # serialization failures and deadlocks, operator intervention, resources, system errors.
@@ -48,15 +52,40 @@ def is_fatal(sqlstate: str | None) -> bool:
 
 
 def _json_parameter(value: Any) -> str | None:
-    return None if value is None else json.dumps(_any.encode(value, "parameter"), allow_nan=False)
+    if value is None:
+        return None
+    try:
+        return json.dumps(_any.encode(value, "parameter"), allow_nan=False)
+    except ValueProblem as problem:
+        raise BadArgument(str(problem), path=problem.path) from None
 
 
 def _plain_parameter(value: Any) -> Any:
+    kind = type(value)
+    if kind is str or kind is int:
+        return value if kind is int else _text_parameter(value)
     if isinstance(value, Enum):
-        return value.value
+        return _plain_parameter(value.value)
     if isinstance(value, timedelta):
         return f"{value.days} days {value.seconds} seconds {value.microseconds} microseconds"
+    if isinstance(value, str):
+        return _text_parameter(value)
     return value
+
+
+def _text_parameter(value: str) -> str:
+    if "\0" in value:
+        raise BadArgument(
+            f"a text column cannot hold U+0000, which is at {value.index(chr(0))}",
+            hint="store bytes in a bytea column, or the text in a jsonb column",
+        )
+    if not value.isascii() and printable(value) != value:
+        raise BadArgument("the text has a lone surrogate, which cannot be stored")
+    return value
+
+
+def _temporal_parameter(check: Convert) -> Convert:
+    return lambda value: _plain_parameter(check(value))
 
 
 def _array_parameter(element: Convert) -> Convert:
@@ -71,23 +100,33 @@ def _array_parameter(element: Convert) -> Convert:
 def _parameter_converter(type_name: str) -> Convert:
     if type_name.endswith("[]"):
         return _array_parameter(_parameter_converter(type_name[:-2]))
-    return _json_parameter if type_name in ("json", "jsonb") else _plain_parameter
+    if type_name in ("json", "jsonb"):
+        return _json_parameter
+    check = TEMPORAL_PARAMETERS.get(type_name)
+    return _plain_parameter if check is None else _temporal_parameter(check)
 
 
 def _json_column(value: str) -> Any:
-    return _any.decode(json.loads(value), "column")
+    try:
+        return _any.decode(json.loads(value), "column")
+    except ValueProblem as problem:
+        raise BadResult(
+            f"a json value cannot be read: {problem}",
+            hint="select it as text (column::text) and use json.loads",
+            path=problem.path,
+        ) from None
 
 
 # PL/Python itself converts numbers, booleans, text, bytea and arrays; the rest arrives as text.
 _COLUMN_CONVERTERS: dict[int, Convert] = {
     114: _json_column,  # json
     3802: _json_column,  # jsonb
-    1082: date.fromisoformat,
-    1083: time.fromisoformat,
-    1266: time.fromisoformat,  # timetz
-    1114: datetime.fromisoformat,  # timestamp
-    1184: datetime.fromisoformat,  # timestamptz
-    1186: parse_interval,
+    1082: temporal_reader("date"),
+    1083: temporal_reader("time"),
+    1266: temporal_reader("timetz"),
+    1114: temporal_reader("timestamp"),
+    1184: temporal_reader("timestamptz"),
+    1186: temporal_reader("interval"),
     2950: UUID,
 }
 _ELEMENT_OF_ARRAY = {
@@ -113,9 +152,28 @@ def _array_column(element: Convert) -> Convert:
 
 
 def _column_converter(type_oid: int) -> Convert | None:
+    if type_oid >= _FIRST_USER_OID:
+        type_oid = _base_type(type_oid)
     if type_oid in _ELEMENT_OF_ARRAY:
         return _array_column(_COLUMN_CONVERTERS[_ELEMENT_OF_ARRAY[type_oid]])
     return _COLUMN_CONVERTERS.get(type_oid)
+
+
+_base_types: dict[int, int] = {}
+
+
+def _base_type(type_oid: int) -> int:
+    """What a domain is made of; any other type itself."""
+    if type_oid not in _base_types:
+        rows = plpy.execute(
+            "WITH RECURSIVE t (oid, base) AS ("
+            f" SELECT oid, typbasetype FROM pg_catalog.pg_type WHERE oid = {int(type_oid)}"
+            " UNION ALL SELECT p.oid, p.typbasetype FROM t JOIN pg_catalog.pg_type p"
+            "  ON p.oid = t.base)"
+            " SELECT oid::pg_catalog.int8 AS oid FROM t WHERE base = 0"
+        )
+        _base_types[type_oid] = int(rows[0]["oid"]) if len(rows) else type_oid
+    return _base_types[type_oid]
 
 
 class _Statement:
@@ -126,7 +184,8 @@ class _Statement:
         self.types = _infer_parameter_types(sql)
         self.plan = plpy.prepare(sql, self.types)
         self._parameters = [_parameter_converter(type_name) for type_name in self.types]
-        self._columns: list[tuple[str, Convert]] | None = None
+        self._shape: Any = None  # names and types of the columns that the conversions are for
+        self._columns: list[tuple[str, Convert]] = []
 
     def arguments(self, parameters: Sequence[Any]) -> list[Any]:
         if len(parameters) != len(self._parameters):
@@ -138,15 +197,16 @@ class _Statement:
         return [convert(value) for convert, value in zip(self._parameters, parameters, strict=True)]
 
     def rows(self, result: Any) -> list[Row]:
-        if self._columns is None:
-            if result.nrows() == 0 and not hasattr(result, "colnames"):
-                return []
-            names, oids = result.colnames(), result.coltypes()
+        if not len(result):
+            return []  # also of a statement that returns no rows at all
+        shape = (result.colnames(), result.coltypes())
+        if shape != self._shape:  # its first rows, or a table has changed
             self._columns = [
                 (name, convert)
-                for name, oid in zip(names, oids, strict=True)
+                for name, oid in zip(*shape, strict=True)
                 if (convert := _column_converter(oid)) is not None
             ]
+            self._shape = shape
         rows = [Row(row) for row in result]
         for name, convert in self._columns:
             for row in rows:
@@ -156,7 +216,7 @@ class _Statement:
 
 
 def _infer_parameter_types(sql: str) -> list[str]:
-    if "$" not in sql:
+    if _PARAMETER.search(sql) is None:
         return []
     plpy.execute("PREPARE apiary_infer AS " + sql)
     try:
@@ -210,7 +270,7 @@ class PlpyDatabase(Database):
             try:
                 statement = self._statements[sql] = _Statement(sql)
             except plpy.SPIError as error:
-                raise self._translate(error, sql) from None
+                raise self.translate(error, sql) from None
         return statement
 
     def execute(self, sql: str, *parameters: Any) -> int:
@@ -239,13 +299,17 @@ class PlpyDatabase(Database):
         return self.execute(insert_over_arrays(sql, types), *columns)
 
     def _run(self, sql: str, parameters: Sequence[Any]) -> tuple[_Statement, Any]:
+        if self.lost is not None:
+            raise TransactionLost(str(self.lost))
         statement = self._statements.get(sql) or self.prepare(sql)
+        arguments = statement.arguments(parameters)
         try:
-            return statement, plpy.execute(statement.plan, statement.arguments(parameters))
+            return statement, plpy.execute(statement.plan, arguments)
         except plpy.SPIError as error:
-            raise self._translate(error, sql) from None
+            raise self.translate(error, sql) from None
 
-    def _translate(self, error: Any, sql: str) -> BaseException:
+    def translate(self, error: Any, sql: str) -> BaseException:
+        """The error that a body sees for one of the database's; remembers a fatal one."""
         if is_fatal(error.sqlstate):
             self.lost = error
             return TransactionLost(str(error))
@@ -276,27 +340,28 @@ class PlpyDatabase(Database):
 
 
 def _readable_json(document: Any) -> str:
-    """A document of the log of reads: its values as text where JSON has no form for them."""
+    """A document of the log of reads: its values as text where JSON has no form for them.
+
+    It must also be readable as jsonb, which holds neither U+0000 nor lone surrogates.
+    """
     try:
-        return json.dumps(document, default=_readable, allow_nan=False)
-    except ValueError:  # NaN or an infinity is among the values
-        return json.dumps(_finite(document), default=_readable, allow_nan=False)
+        text = json.dumps(document, default=readable, allow_nan=False)
+    except (TypeError, ValueError):  # a key that is no text; NaN or an infinity
+        text = json.dumps(_storable(document))
+    if "\\u0000" in text or "\\ud" in text:
+        text = json.dumps(_storable(document))
+    return text
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
+def _storable(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, str):
+        return printable(value)
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {printable(str(key)): _storable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return value
-
-
-def _readable(value: Any) -> Any:
-    """A value in the log of reads: readable, as `to_jsonb` would write it."""
-    if isinstance(value, (bytes, bytearray)):
-        return "\\x" + bytes(value).hex()
-    if isinstance(value, Enum):
-        return value.value
-    return str(value)
+        return [_storable(item) for item in value]
+    if value is None or isinstance(value, int):
+        return value
+    return _storable(readable(value))

@@ -26,7 +26,13 @@ class CatalogueFunction:
         self.timeout_ms: int | None = row["timeout_ms"]
         self.read_only: bool = row["read_only"]
         self.module: str = row["module"]
+        self.file: str = row["file"]
         self.qualname: str = row["qualname"]
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether its module is imported already."""
+        return "function" in self.__dict__
 
     @cached_property
     def function(self) -> Function[..., Any]:
@@ -47,7 +53,7 @@ class LoadedDeployment:
             deployment,
         )
         functions = application.backend.rows(
-            "SELECT name, module, qualname, isolation, timeout_ms, read_only,"
+            "SELECT name, module, qualname, file, isolation, timeout_ms, read_only,"
             " statements::text AS statements"
             " FROM apiary.function WHERE deployment = $1",
             deployment,
@@ -97,6 +103,10 @@ class Application:
         self.provenance = "full"
         self.enter: Any = None  # plan that runs the pending body with the application's role
         self._loaded: dict[str, LoadedDeployment] = {}
+
+    def loaded(self, deployment: str) -> LoadedDeployment | None:
+        """The deployment, if this backend has loaded it."""
+        return self._loaded.get(deployment)
 
     def deployment(self, deployment: str) -> LoadedDeployment:
         """The deployment, loaded at most once per backend."""

@@ -5,27 +5,37 @@ which a Python loop never reaches. While a body runs, a timer that counts the CP
 (SIGVTALRM, which PostgreSQL does not use) looks at the backend's own flags, and raises in the body
 when one is set; the next call into the database then lets PostgreSQL process the interrupt. A body
 that waits inside the database needs no timer: there PostgreSQL checks for itself.
+
+A body that swallows what is raised in it, again and again, is ended with its backend: a FATAL error
+of the same SQL state and text, which rolls the transaction back like any other end of a session.
 """
 
 from __future__ import annotations
 
 import ctypes
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 _TICK_S = 0.1
+_PATIENCE_TICKS = 5  # how often a body may swallow its interruption
 
-_backend = ctypes.CDLL(None)
+_backend = ctypes.PyDLL(None)  # keeps the interpreter's lock: these calls are into our own process
 _flags = tuple(
     ctypes.c_int.in_dll(_backend, name) for name in ("QueryCancelPending", "ProcDiePending")
 )
 _isolation_level = ctypes.c_int.in_dll(_backend, "XactIsoLevel")
 _statement_timeout = ctypes.c_int.in_dll(_backend, "StatementTimeout")
-_transaction_id = ctypes.PyDLL(None).GetTopTransactionIdIfAny
-_transaction_id.restype = ctypes.c_uint32
 _ISOLATIONS = ("read uncommitted", "read committed", "repeatable read", "serializable")
+
+_transaction_id = _backend.GetTopTransactionIdIfAny
+_transaction_id.restype = ctypes.c_uint32
+
+# Of utils/elog.h and utils/timeout.h, the same in all supported versions.
+_FATAL_LEVEL = 22
+_STATEMENT_TIMEOUT = 3
 
 
 class Interrupted(BaseException):
@@ -41,6 +51,11 @@ def interrupt_pending() -> bool:
     return any(flag.value for flag in _flags)
 
 
+def has_transaction_id() -> bool:
+    """Whether the running transaction has written anything (or has asked for its own id)."""
+    return _transaction_id() != 0
+
+
 def transaction_isolation() -> str:
     """The isolation level of the running transaction."""
     return _ISOLATIONS[_isolation_level.value]
@@ -51,23 +66,51 @@ def statement_timeout_ms() -> int:
     return _statement_timeout.value
 
 
-def has_written() -> bool:
-    """Whether the transaction has been given an id: it has written something, or locked a row."""
-    return bool(_transaction_id())
-
-
-def _on_tick(_signum: int, _frame: FrameType | None) -> None:
-    if interrupt_pending():
-        raise Interrupted
-
-
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Let PostgreSQL's interrupts reach the Python code of this block."""
-    previous = signal.signal(signal.SIGVTALRM, _on_tick)
-    signal.setitimer(signal.ITIMER_VIRTUAL, _TICK_S, _TICK_S)
+def interruptible(lost: Callable[[], Any]) -> Iterator[None]:
+    """Let PostgreSQL's interrupts reach the Python code of this block; blocks may be nested.
+
+    ``lost`` gives the error after which the transaction can only be rolled back, so that going on
+    is useless, or None.
+    """
+    ticks = 0
+
+    def on_tick(_signum: int, _frame: FrameType | None) -> None:
+        nonlocal ticks
+        error = lost()
+        if interrupt_pending() or error is not None:
+            ticks += 1
+            if ticks > _PATIENCE_TICKS:
+                _end_backend(error)
+            raise Interrupted
+
+    previous = signal.signal(signal.SIGVTALRM, on_tick)
+    _, outer_tick_s = signal.setitimer(signal.ITIMER_VIRTUAL, _TICK_S, _TICK_S)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.setitimer(signal.ITIMER_VIRTUAL, outer_tick_s, outer_tick_s)
         signal.signal(signal.SIGVTALRM, previous or signal.SIG_IGN)
+
+
+def _end_backend(error: Any) -> None:
+    """Report a FATAL error, which ends this process in PostgreSQL's own way. Does not return."""
+    if error is not None:
+        state, message = error.sqlstate, str(error)
+    else:
+        _backend.get_timeout_indicator.restype = ctypes.c_bool
+        timed_out = _backend.get_timeout_indicator(_STATEMENT_TIMEOUT, ctypes.c_bool(False))
+        cause = "statement timeout" if timed_out else "user request"
+        state, message = "57014", f"canceling statement due to {cause}"
+    _backend.errstart(_FATAL_LEVEL, None)
+    _backend.errcode(_sqlstate(state))
+    _backend.errmsg_internal(message.replace("%", "%%").encode())
+    _backend.errdetail_internal(b"The function caught its interruption and went on.")
+    _backend.errfinish(b"interrupts.py", ctypes.c_int(0), b"apiary")
+
+
+def _sqlstate(state: str) -> int:
+    """MAKE_SQLSTATE of utils/elog.h: six bits a character."""
+    return sum(
+        ((ord(character) - 48) & 0x3F) << (6 * place) for place, character in enumerate(state)
+    )

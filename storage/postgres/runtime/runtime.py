@@ -12,38 +12,34 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, fields
 from typing import Any, NoReturn
 
 import plpy  # type: ignore[import-not-found]
-from apiary_runtime.database import PlpyDatabase, TransactionLost
+from apiary_runtime.calls import Call
+from apiary_runtime.checking import check, import_function
+from apiary_runtime.database import TransactionLost
 from apiary_runtime.deployments import Backend, CatalogueFunction, LoadedDeployment
 from apiary_runtime.interrupts import (
     Interrupted,
-    has_written,
+    has_transaction_id,
     interrupt_pending,
     interruptible,
     statement_timeout_ms,
     transaction_isolation,
 )
 from apiary_runtime.output import kept_output
-
-from apiary.authoring.context import Context, running_in
-from apiary.authoring.decorators import Function, Registered
-from apiary.authoring.failures import encode_exception
-from apiary.authoring.signature import Signature
-from apiary.authoring.values import canonical, digest, dumps
-from apiary.errors import (
-    ApiaryError,
-    DeployError,
-    IdempotencyMismatch,
-    LeaseLost,
-    PayloadTooLarge,
-    StatementError,
-    UsageError,
+from apiary_runtime.payload import read_input
+from apiary_runtime.records import (
+    INSERT_DEFERRED,
+    INSERT_OPERATION,
+    OPERATION_TYPES,
+    Operation,
+    outcome,
+    outcome_text,
 )
 
-DEFAULT_MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
+from apiary.authoring.values import canonical, digest, dumps
+from apiary.errors import ApiaryError, BadArgument, DeployError, IdempotencyMismatch, LeaseLost
 
 # The SQL states of this runtime; the engine knows them.
 SQLSTATE_ERROR = "AP001"  # an ApiaryError, as JSON in the message's detail
@@ -51,153 +47,12 @@ SQLSTATE_DUPLICATE = "AP002"  # the operation was recorded by another transactio
 SQLSTATE_SESSION = "AP003"  # the function wants another session, described in the detail
 
 
-
-@dataclass(frozen=True)
-class Operation:
-    """What is recorded of one function call; JSON columns are JSON text already."""
-
-    seq: int
-    name: str
-    input: str
-    input_digest: str
-    output: str | None
-    error: str | None
-    attempt: int
-    started_at: float  # Unix time, s
-    finished_at: float
-    isolation: str
-    read_only: bool
-    reads: str | None
-    calls: str | None
-    log: str | None
-
-    def values(self) -> list[Any]:
-        """The columns' values, in the order of `_OPERATION_COLUMNS`."""
-        status = "SUCCEEDED" if self.error is None else "FAILED"
-        return [status, *(getattr(self, name) for name in _OPERATION_COLUMNS)]
-
-    def deferred(self) -> str:
-        """The operation as an element of the array that apiary.insert_operations takes."""
-        parts = ['"kind":"function"']
-        for name in _OPERATION_COLUMNS:
-            value = getattr(self, name)
-            if value is not None:
-                text = value if name in _JSON_COLUMNS else json.dumps(value)
-                parts.append(f'"{name}":{text}')
-        return f"{{{','.join(parts)}}}"
-
-
-_OPERATION_COLUMNS = tuple(field.name for field in fields(Operation))
-_JSON_COLUMNS = {"input", "output", "error", "reads", "calls"}
-_SQL_TYPES = {"int": "int4", "float": "float8", "bool": "bool"}
-_OPERATION_TYPES = ["text"] * 6 + [
-    "json" if field.name in _JSON_COLUMNS else _SQL_TYPES.get(str(field.type), "text")
-    for field in fields(Operation)
-]
-_PLACEHOLDERS = [
-    f"pg_catalog.to_timestamp(${number})" if name.endswith("_at") else f"${number}"
-    for number, name in enumerate(_OPERATION_COLUMNS, start=7)
-]
-_INSERT_OPERATION = (
-    "INSERT INTO apiary.operation (kind, run_id, application, deployment, principal, trace, status, "
-    f"{', '.join(_OPERATION_COLUMNS)}) VALUES ('function', $1, $2, $3, $4, $5, $6, "
-    f"{', '.join(_PLACEHOLDERS)}) RETURNING xid"
-)
-_INSERT_DEFERRED = "SELECT apiary.insert_operations($1, $2, $3, $4, $5, $6)"
-
-
-class InFunction(Context):
-    """Answers the calls of a function's body: other functions, in the same transaction."""
-
-    def __init__(self, db: PlpyDatabase) -> None:
-        self.db = db
-        self.calls: list[dict[str, Any]] = []
-
-    def call(self, target: Registered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not isinstance(target, Function):
-            raise UsageError(
-                f"a function cannot call the {target.kind} {target.name}",
-                hint="functions call functions; steps and workflows are called by a workflow",
-            )
-        noted: dict[str, Any] = {"function": target.name, "started_at": time.time()}
-        self.calls.append(noted)
-        try:
-            return target.body(self.db, *args, **kwargs)
-        finally:
-            noted["duration_ms"] = (time.time() - noted["started_at"]) * 1000
-
-    def start(self, target: Registered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        raise UsageError(
-            f"{target.name} cannot be started inside a function",
-            hint="a function is one transaction: call it instead",
-        )
-
-    def primitive(self, name: str, *args: Any, **options: Any) -> Any:
-        raise UsageError(f"{name}() is for workflows, not for a function's body")
-
-
-class Call:
-    """One execution of a function's body: what it got, and what came of it."""
-
-    def __init__(
-        self, function: Function[..., Any], loaded: LoadedDeployment, kwargs: dict[str, Any]
-    ) -> None:
-        self.function = function
-        self.db = loaded.db
-        self.kwargs = kwargs
-        self.deferrable = loaded.deferrable
-        self.context = InFunction(loaded.db)
-        self.output: str | None = None
-        self.error: BaseException | None = None
-        self.log: str | None = None
-
-    def run(self) -> None:
-        """Run the body with the application's role. Raises whatever the body raises."""
-        with kept_output() as stream:
-            try:
-                with interruptible(), running_in(self.context):
-                    result = self.function.body(self.db, **self.kwargs)
-                self.output = encode_output(self.function.signature, result)
-                if self.deferrable:
-                    plpy.execute("SET CONSTRAINTS ALL IMMEDIATE")
-            except plpy.SPIError as error:  # a deferred constraint
-                self.error = StatementError.of(str(error), sqlstate=error.sqlstate)
-                raise
-            except BaseException as error:
-                self.error = error
-                raise
-            finally:
-                self.log = stream.text()
-
-
-def _max_payload_bytes() -> int:
-    rows = plpy.execute("SELECT pg_catalog.current_setting('apiary.max_payload_bytes', true) AS v")
-    return int(rows[0]["v"] or DEFAULT_MAX_PAYLOAD_BYTES)
-
-
-MAX_PAYLOAD_BYTES = _max_payload_bytes()  # of this session
-
-
-def encode_output(signature: Signature, result: Any) -> str:
-    """A body's result as JSON text, within the size limit."""
-    output = dumps(signature.encode_result(result))
-    if len(output) > MAX_PAYLOAD_BYTES:
-        size_bytes = len(output.encode())
-        raise PayloadTooLarge(
-            f"the result takes {size_bytes} bytes, the limit is {MAX_PAYLOAD_BYTES}",
-            hint="store large data in a table and return its key",
-            path="result",
-            size_bytes=size_bytes,
-            limit_bytes=MAX_PAYLOAD_BYTES,
-        )
-    return output
-
-
 class Runtime:
     """The runtime of one backend."""
 
     def __init__(self) -> None:
         self.backend = Backend()
+        self.has_own_timeouts = False  # an in-database run sets each function's timeout itself
         self._pending: Any = None
 
     def run_pending(self) -> None:
@@ -238,8 +93,9 @@ class Runtime:
             loaded = owner.deployment(deployment or current)
             function = loaded.function(name)
             self._require_session(function)
-            signature = function.function.signature
-            kwargs, document = signature.normalise(json.loads(input_text))
+            if not function.is_loaded:
+                self._load(loaded, function)
+            kwargs, document = function.function.signature.normalise(read_input(input_text))
         except ApiaryError as error:
             return _leave(error)
         call = Call(function.function, loaded, kwargs)
@@ -252,23 +108,34 @@ class Runtime:
             input=dumps(document),
             input_digest=digest(canonical(document)),
             output=call.output,
-            error=None if call.error is None else dumps(encode_exception(call.error)),
+            error=call.error_text,
             attempt=attempt,
             started_at=started,
             finished_at=time.time(),
             isolation=function.isolation,
-            read_only=function.read_only and not has_written(),
+            # The analysis sees no trigger and no volatile function: what has written counts.
+            read_only=function.read_only and not has_transaction_id(),
             reads=loaded.db.reads(),
             calls=json.dumps(call.context.calls) if call.context.calls else None,
             log=call.log,
         )
-        if operation.read_only and not keep and (seq > 0 or operation.reads is None):
+        if self._may_defer(operation, keep):
             return outcome(operation, loaded.id, xid=None)
         if deferred is not None:
-            plan = self.backend.plan(_INSERT_DEFERRED, ["text"] * 5 + ["json"])
+            plan = self.backend.plan(INSERT_DEFERRED, ["text"] * 5 + ["json"])
             plpy.execute(plan, [run_id, application, loaded.id, principal, trace, deferred])
         xid = self._record(run_id, application, loaded.id, principal, trace, operation)
         return outcome(operation, loaded.id, xid)
+
+    @staticmethod
+    def _may_defer(operation: Operation, keep: bool) -> bool:
+        """Whether a call need not be recorded (yet): it only read.
+
+        A direct invocation that failed, or whose reads are to be kept, has no later record.
+        """
+        if keep or not operation.read_only:
+            return False
+        return operation.seq > 0 or (operation.reads is None and operation.error is None)
 
     def recorded(
         self, run_id: str, seq: int, application: str, name: str, input_text: str
@@ -292,9 +159,7 @@ class Runtime:
             recorded = f"{row['application']}/{row['name']}"
             digest_now = None
             if recorded == now and row["kind"] == "function":
-                owner, _ = self.backend.application(application)
-                signature = owner.deployment(row["deployment"]).function(name).function.signature
-                digest_now = digest(canonical(signature.normalise(json.loads(input_text))[1]))
+                digest_now = self._digest(application, row["deployment"], name, input_text)
             if digest_now is None or digest_now != row["input_digest"]:
                 other = f"{row['kind']} {recorded}, not {now}"
                 if recorded == now:
@@ -306,11 +171,11 @@ class Runtime:
                     recorded=recorded,
                     recorded_digest=row["input_digest"],
                     requested=now,
-                    requested_digest=digest_now or digest(canonical(json.loads(input_text))),
+                    requested_digest=digest_now or digest(canonical(read_input(input_text))),
                 )
         except ApiaryError as error:
             return _leave(error)
-        return _outcome_text(
+        return outcome_text(
             row["output"],
             row["error"],
             row["deployment"],
@@ -319,22 +184,58 @@ class Runtime:
             unrecorded=None,
         )
 
+    def run_in_database(self, request_text: str) -> str:
+        """Run a workflow in this backend; see `workflows`."""
+        from apiary_runtime.workflows import run_in_database  # noqa: PLC0415  (rarely needed)
+
+        return run_in_database(self, request_text)
+
+    def _digest(self, application: str, deployment: str, name: str, input_text: str) -> str | None:
+        """The digest of an input as the recorded deployment reads it; None if it cannot."""
+        owner, _ = self.backend.application(application)
+        loaded = owner.deployment(deployment)
+        function = loaded.function(name)
+        if not function.is_loaded:
+            self._load(loaded, function)
+        try:
+            document = function.function.signature.normalise(read_input(input_text))[1]
+        except BadArgument:
+            return None  # no input that was ever recorded
+        return digest(canonical(document))
+
+    def _load(self, loaded: LoadedDeployment, function: CatalogueFunction) -> None:
+        """Import a function's module, with the application's role: it is the application's code."""
+        problem: list[BaseException] = []
+
+        def load() -> None:
+            try:
+                with kept_output(), interruptible(lambda: None):
+                    import_function(function)
+            except DeployError as error:
+                problem.append(error)
+
+        self.enter(loaded, load)
+        if problem:
+            raise problem[0]
+
     def check_deployment(self, application: str, deployment: str) -> None:
         """Import every function and prepare every statement, as the application's role."""
         owner, _ = self.backend.application(application)
-        loaded = LoadedDeployment(owner, deployment)
+        served = owner.loaded(deployment)  # this backend may have run it before
+        loaded = served or LoadedDeployment(owner, deployment)
         problem: list[DeployError] = []
 
-        def check() -> None:
+        def work() -> None:
             try:
-                _check(loaded)
+                check(loaded)
             except DeployError as error:
                 problem.append(error)
 
         try:
-            self.enter(loaded, check)
+            self.enter(loaded, work)
         finally:
-            loaded.source.unload()
+            if served is None:
+                loaded.source.unload()
         if problem:
             _leave(problem[0])
 
@@ -349,7 +250,7 @@ class Runtime:
         else:
             entering_failed = None
         if loaded.db.lost is not None:
-            raise loaded.db.lost
+            raise loaded.db.lost  # whatever the body made of it
         if isinstance(call.error, (Interrupted, TransactionLost)) or interrupt_pending():
             plpy.execute("SELECT 1")  # PostgreSQL processes the interrupt, and raises
             raise entering_failed or RuntimeError("the interrupt was withdrawn")
@@ -357,9 +258,8 @@ class Runtime:
             raise entering_failed
 
     def _require_session(self, function: CatalogueFunction) -> None:
-        suits = transaction_isolation() == function.isolation and function.timeout_ms in (
-            None,
-            statement_timeout_ms(),
+        suits = transaction_isolation() == function.isolation and (
+            self.has_own_timeouts or function.timeout_ms in (None, statement_timeout_ms())
         )
         if not suits:
             wanted = {
@@ -398,7 +298,7 @@ class Runtime:
         operation: Operation,
     ) -> str:
         try:
-            plan = self.backend.plan(_INSERT_OPERATION, _OPERATION_TYPES)
+            plan = self.backend.plan(INSERT_OPERATION, OPERATION_TYPES)
             values = [run_id, application, deployment, principal, trace, *operation.values()]
             return str(plpy.execute(plan, values)[0]["xid"])
         except plpy.SPIError as error:
@@ -412,65 +312,6 @@ class Runtime:
 
 def _sqlstate_class(error: Any) -> str:
     return str(error.sqlstate or "")[:2]
-
-
-def _check(loaded: LoadedDeployment) -> None:
-    for function in loaded.functions.values():
-        try:
-            _ = function.function.signature
-        except ImportError as error:
-            raise DeployError(
-                f"{function.module} cannot be imported inside the database: {error}",
-                hint=f"the database's Python has no module {error.name!r}: install it for that "
-                "interpreter, or import it only where a step uses it",
-                module=error.name,
-            ) from None
-        except DeployError:
-            raise
-        except Exception as error:
-            raise DeployError(
-                f"{function.module} cannot be loaded inside the database: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-    for statement in loaded.statements:
-        try:
-            loaded.db.prepare(statement["sql"])
-        except StatementError as error:
-            raise DeployError(
-                f"{statement['file']}:{statement['line']}: {error.message}",
-                hint="the statement was prepared against the tables as this deployment leaves them",
-                file=statement["file"],
-                line=statement["line"],
-                sqlstate=error.metadata.get("sqlstate"),
-            ) from None
-
-
-def outcome(operation: Operation, deployment: str, xid: str | None) -> str:
-    """The outcome of a call as JSON text; one that was not recorded is in it whole."""
-    return _outcome_text(
-        operation.output,
-        operation.error,
-        deployment,
-        xid,
-        replayed=False,
-        unrecorded=operation.deferred() if xid is None else None,
-    )
-
-
-def _outcome_text(
-    output: str | None,
-    error: str | None,
-    deployment: str,
-    xid: str | None,
-    *,
-    replayed: bool,
-    unrecorded: str | None,
-) -> str:
-    return (
-        f'{{"output":{output or "null"},"error":{error or "null"},"deployment":"{deployment}",'
-        f'"xid":{json.dumps(xid)},"replayed":{"true" if replayed else "false"},'
-        f'"unrecorded":{unrecorded or "null"}}}'
-    )
 
 
 def _leave(error: ApiaryError) -> NoReturn:

@@ -1,0 +1,342 @@
+"""An executor: claims runs, drives them, keeps their leases, and drains when it is told to stop.
+
+One event loop does the waiting; each run's code has a thread while it runs. A run that waits has
+neither. What an executor holds is known to the database by leases alone, so one that dies needs no
+clean-up: its runs become claimable when their leases end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import logging
+import os
+import socket
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+from ..authoring.context import running_in
+from ..authoring.decorators import Workflow
+from ..authoring.failures import encode_exception
+from ..authoring.values import dumps
+from ..engine.postgres import PostgresEngine
+from ..engine.runs import ClaimedRun, RunStore
+from ..errors import ApiaryError, Cancelled, LeaseLost, TransactionConflict, UnavailableError
+from .code import CodeCache
+from .invoking import Invoker
+from .listening import CONTROL, READY, Listener
+from .operations import Abandoned
+from .replay import OperationRecord
+from .running import RunContext, Services
+from .scheduling import Scheduler
+from .starting import Starter
+from .steps import StepInterrupted, StepRunner, interrupt_thread
+
+__all__ = ["Executor", "ExecutorSettings"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorSettings:
+    """How an executor works; times in seconds."""
+
+    name: str | None = None  # None: host, process and a random part
+    concurrency: int = 32  # runs with a thread at once
+    step_threads: int = 32
+    step_processes: int = 2
+    lease_s: float = 30.0
+    poll_s: float = 2.0  # looking for work without a notification
+    grace_s: float = 10.0  # for running steps when it drains
+    applications: Sequence[str] | None = None  # None: all
+    queues: Sequence[str] | None = None  # None: all, and runs without a queue
+
+
+class Executor:
+    """One executor, on the running event loop."""
+
+    def __init__(
+        self,
+        engine: PostgresEngine,
+        listener: Listener,
+        settings: ExecutorSettings | None = None,
+    ) -> None:
+        self.settings = settings or ExecutorSettings()
+        self.name = self.settings.name or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
+        # Two executors may have been given the same name: what they hold must not be mixed up.
+        self._identity = f"{self.name}#{uuid4().hex[:8]}"
+        self._lease = timedelta(seconds=self.settings.lease_s)
+        self._engine = engine
+        self._listener = listener
+        self.store = RunStore(engine)
+        self._code = CodeCache(engine)
+        self.starter = Starter(self.store, self._code)
+        self._steps = StepRunner(
+            threads=self.settings.step_threads, processes=self.settings.step_processes
+        )
+        self._running: dict[str, tuple[RunContext, asyncio.Task[None]]] = {}
+        self._driving: set[asyncio.Task[None]] = set()
+        self.scheduler = Scheduler(engine, self.store, self.starter)
+        self._wake = asyncio.Event()
+        self._wait_s = self.settings.poll_s
+        self._stopping = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Begin to claim and drive runs."""
+        self._services = Services(
+            loop=asyncio.get_running_loop(),
+            store=self.store,
+            invoker=Invoker(self._engine),
+            starter=self.starter,
+            steps=self._steps,
+        )
+        await self._listener.start()
+        self._unsubscribe = [
+            self._listener.subscribe(READY, lambda _: self._wake.set()),
+            self._listener.subscribe(CONTROL, self._on_control),
+        ]
+        self._tasks = [
+            asyncio.create_task(self._for_ever(self._look, self._pause)),
+            asyncio.create_task(self._for_ever(self._renew, self._pause_between_renewals)),
+        ]
+
+    async def drain(self, grace_s: float | None = None) -> None:
+        """Stop claiming, let what runs come to a stop, give the runs back, and end."""
+        self._stopping = True
+        self._wake.set()
+        for context, _ in self._running.values():
+            context.draining = True
+        grace_s = self.settings.grace_s if grace_s is None else grace_s
+        if self._driving:
+            await asyncio.wait(list(self._driving), timeout=grace_s)
+        for context, _ in list(self._running.values()):
+            context.abandon(Abandoned("the executor drains"))
+        if self._driving:
+            await asyncio.wait(list(self._driving), timeout=5.0)
+        await self.close()
+
+    async def close(self) -> None:
+        """End at once; runs that are still held are adopted when their leases end."""
+        self._stopping = True
+        for task in [*self._tasks, *self._driving]:
+            task.cancel()
+        for task in [*self._tasks, *self._driving]:
+            with suppress(asyncio.CancelledError):
+                await task
+        for unsubscribe in getattr(self, "_unsubscribe", []):
+            unsubscribe()
+        with suppress(ApiaryError):  # only a courtesy to people who look
+            await self.store.unregister_executor(self._identity)
+        await self._steps.close()
+
+    # The loops.
+
+    async def _for_ever(self, work: Any, pause: Any) -> None:
+        registered = False
+        while not self._stopping:
+            try:
+                if not registered:
+                    await self._register()
+                    registered = True
+                await work()
+            except UnavailableError as error:
+                log.warning("executor_waits name=%s: %s", self.name, error.message)
+            except ApiaryError:
+                log.exception("executor_trouble name=%s", self.name)
+            await pause()
+
+    async def _register(self) -> None:
+        await self.store.register_executor(
+            self._identity, socket.gethostname(), os.getpid(), "apiary"
+        )
+
+    async def _look(self) -> None:
+        """Do what is due: deadlines, schedules, runs that may move."""
+        self._wake.clear()
+        look = await self.store.look()
+        self._wait_s = look.wait_s(self.settings.poll_s)
+        if look.is_due(look.deadline):
+            await self.store.time_out()
+        if look.is_due(look.schedule_at):
+            await self.scheduler.fire_due()
+            self._wake.set()
+        room = self.settings.concurrency - len(self._driving)
+        if room <= 0 or self._stopping or not look.is_due(look.ready_at):
+            return
+        claimed = await self.store.claim(
+            self._identity, room, self._lease, self.settings.applications, self.settings.queues
+        )
+        for run in claimed:
+            task = asyncio.create_task(self._drive(run))
+            self._driving.add(task)
+            task.add_done_callback(self._driven)
+        if claimed:
+            self._wake.set()  # there may be more, or something that is due later
+
+    def _driven(self, task: asyncio.Task[None]) -> None:
+        self._driving.discard(task)
+        self._wake.set()  # there is room for another run
+
+    async def _pause(self) -> None:
+        """Until a notification, the next timer, or the next look."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.01, self._wait_s)):
+                await self._wake.wait()
+
+    async def _renew(self) -> None:
+        held = [(run_id, context.run.epoch) for run_id, (context, _) in self._running.items()]
+        if not held:
+            return
+        leases = await self.store.renew(self._identity, held, self._lease)
+        for run_id, epoch in held:
+            entry = self._running.get(run_id)
+            if entry is None or entry[0].run.epoch != epoch:
+                continue
+            if run_id in leases:
+                entry[0].lease_until = leases[run_id]
+            else:
+                entry[0].abandon(LeaseLost(f"the lease on run {run_id} is lost", run_id=run_id))
+
+    async def _pause_between_renewals(self) -> None:
+        await asyncio.sleep(self.settings.lease_s / 3)
+
+    def _on_control(self, payload: str) -> None:
+        """A run was cancelled or timed out, perhaps one of ours; empty: perhaps any."""
+        for run_id, (context, _) in list(self._running.items()):
+            if payload == hashlib.md5(run_id.encode(), usedforsecurity=False).hexdigest():
+                context.abandon(Cancelled(f"run {run_id} was cancelled", run_id=run_id))
+        if not payload and self._running:
+            self._tasks.append(asyncio.create_task(self._renew_now()))
+
+    async def _renew_now(self) -> None:
+        try:
+            await self._renew()
+        except ApiaryError as error:
+            log.warning("executor_waits name=%s: %s", self.name, error.message)
+
+    # One run.
+
+    async def _drive(self, run: ClaimedRun) -> None:
+        try:
+            if run.in_database:
+                await self.store.run_in_database(run, self._lease)
+            else:
+                await self._run(run)
+        except (LeaseLost, Cancelled) as error:
+            log.info("run_lost run_id=%s: %s", run.run_id, error.message)
+        except (UnavailableError, TransactionConflict) as error:
+            # The lease ends by itself, and the run goes on then, here or elsewhere.
+            log.warning("run_interrupted run_id=%s: %s", run.run_id, error.message)
+        except ApiaryError as error:
+            await self._fail(run, error)
+        # A run must not take the executor with it, whatever its code or the platform does.
+        except Exception as error:
+            log.exception("run_crashed run_id=%s", run.run_id)
+            await self._fail(run, error)
+        finally:
+            self._running.pop(run.run_id, None)
+
+    async def _fail(self, run: ClaimedRun, error: Exception) -> None:
+        try:
+            await self.store.finish(
+                run.run_id, run.epoch, "FAILED", None, encode_exception(error), 0, []
+            )
+        except ApiaryError as failed:
+            log.warning("run_not_ended run_id=%s: %s", run.run_id, failed)
+
+    async def _run(self, run: ClaimedRun) -> None:
+        code = await self._code.code(run.deployment)
+        workflow = await self._code.workflow(run.deployment, run.workflow)
+        records: list[OperationRecord] = []
+        children: dict[str, Any] = {}
+        attempts: dict[int, int] = {}
+        if run.epoch > 1 or run.waiting_for is not None or run.forked:
+            records = [OperationRecord(*row) for row in await self.store.operations(run.run_id)]
+            children = await self.store.children(run.run_id)
+            attempts = await self.store.step_attempts(run.run_id)
+        context = RunContext(self._services, run, code, records, children, attempts, self._lease)
+        context.draining = self._stopping
+        current = asyncio.current_task()
+        assert current is not None
+        self._running[run.run_id] = (context, current)
+        try:
+            ended = await _in_thread(workflow, context)
+        finally:
+            # Whatever was begun side by side comes to its record before the run is put aside.
+            if context.gone is None:
+                await context.settle_tasks()
+        await self._conclude(run, context, ended)
+
+    async def _conclude(
+        self, run: ClaimedRun, context: RunContext, ended: tuple[str | None, BaseException | None]
+    ) -> None:
+        output, error = ended
+        if isinstance(error, Abandoned) or context.gone is not None:
+            await self._give_up(run, context)
+        elif context.suspended is not None:
+            waiting = context.suspended
+            operations = [*context.take_deferred(), *waiting.operations]
+            await self.store.park(
+                run.run_id, run.epoch, waiting.waiting_for, waiting.wake_at, operations
+            )
+        else:
+            await self.store.finish(
+                run.run_id,
+                run.epoch,
+                "SUCCEEDED" if error is None else "FAILED",
+                output,
+                None if error is None else encode_exception(error),
+                context.replay.last_seq,
+                context.take_deferred(),
+            )
+
+    async def _give_up(self, run: ClaimedRun, context: RunContext) -> None:
+        gone = context.gone
+        if isinstance(gone, (LeaseLost, Cancelled)):
+            log.info("run_lost run_id=%s: %s", run.run_id, gone)
+            return
+        await self.store.release(run.run_id, run.epoch, context.take_deferred())
+        log.info("run_released run_id=%s", run.run_id)
+
+
+async def _in_thread(
+    workflow: Workflow[..., Any], context: RunContext
+) -> tuple[str | None, BaseException | None]:
+    """Run a workflow's code in a thread of its own: (output as JSON text, None) or (None, error)."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[tuple[str | None, BaseException | None]] = loop.create_future()
+
+    def settle(ended: tuple[str | None, BaseException | None]) -> None:
+        if not done.done():
+            done.set_result(ended)
+
+    def work() -> None:
+        ended: tuple[str | None, BaseException | None]
+        try:
+            kwargs = workflow.signature.decode_arguments(context.run.input)
+            with running_in(context):
+                result = workflow.body(**kwargs)
+                if inspect.iscoroutine(result):
+                    result = asyncio.run(result)
+            context.replay.check_complete()
+            ended = dumps(workflow.signature.encode_result(result)), None
+        # Whatever user code raises is the run's outcome, or unwinds it.
+        except BaseException as error:  # noqa: BLE001
+            ended = None, error
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, ended)
+
+    thread = threading.Thread(target=work, name=f"run {context.run.run_id}", daemon=True)
+    thread.start()
+    try:
+        return await done
+    except asyncio.CancelledError:
+        interrupt_thread(thread, StepInterrupted)
+        raise

@@ -1,0 +1,141 @@
+"""Running steps: code outside the database, in a thread or in a process of its own.
+
+One attempt is run here; retries belong to the run. An attempt that has to end early (timeout,
+cancel, lost lease) is interrupted: a thread by an exception raised in it, a process by a signal. A
+thread that is deep in C code cannot be stopped: it is left behind, and what it returns is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import inspect
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..authoring.context import Context, running_in
+from ..authoring.decorators import Registered, Step
+from ..authoring.values import codec_for
+from ..errors import DeadlineExceeded, UsageError
+from .processes import ProcessPool, StepTask
+
+__all__ = ["StepContext", "StepInterrupted", "StepRunner"]
+
+_any = codec_for(Any)
+
+
+class StepInterrupted(BaseException):
+    """Raised in a step whose attempt has to end; not an Exception, so that it gets through."""
+
+
+@dataclass(slots=True, kw_only=True)
+class StepContext(Context):
+    """Answers what a step asks of the platform while it runs."""
+
+    run_id: str
+    seq: int
+    report: Callable[[dict[str, Any]], None]  # progress
+    streams: list[dict[str, Any]] = field(default_factory=list)  # written by this attempt
+
+    def call(self, target: Registered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        raise UsageError(
+            f"a step cannot call the {target.kind} {target.name}",
+            hint="call it from the workflow and pass its result to the step, or use a client",
+        )
+
+    def start(self, target: Registered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self.call(target, args, kwargs)
+
+    def primitive(self, name: str, *args: Any, **options: Any) -> Any:
+        if name == "progress":
+            done, total, message = args
+            self.report({"done": done, "total": total, "message": message})
+            return None
+        if name == "write_stream":
+            key, value = args
+            document = _any.encode(value, f"stream {key}")
+            self.streams.append({"key": key, "seq": self.seq, "values": [document]})
+            return None
+        if name == "run_id":
+            return self.run_id
+        if name == "step_key":
+            return f"{self.run_id}/{self.seq}"
+        raise UsageError(f"{name}() is for workflows, not for a step's body")
+
+
+class StepRunner:
+    """Runs attempts of steps, so many at once."""
+
+    def __init__(self, *, threads: int = 32, processes: int = 2) -> None:
+        self._threads = asyncio.Semaphore(threads)
+        self._processes = ProcessPool(processes)
+
+    async def run(
+        self,
+        step: Step[..., Any],
+        kwargs: dict[str, Any],
+        context: StepContext,
+        task: StepTask,
+    ) -> Any:
+        """One attempt; returns what the step returned, or raises what it raised."""
+        timeout_s = step.options.timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                if step.options.process:
+                    return await self._processes.run(task, context)
+                async with self._threads:
+                    return await _run_in_thread(step, kwargs, context)
+        except TimeoutError as error:
+            raise DeadlineExceeded(
+                f"step {step.name} did not end within {timeout_s:g} s", run_id=context.run_id
+            ) from error
+
+    async def close(self) -> None:
+        """End the worker processes."""
+        await self._processes.close()
+
+
+async def _run_in_thread(step: Step[..., Any], kwargs: dict[str, Any], context: StepContext) -> Any:
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if not done.done():
+            if error is None:
+                done.set_result(result)
+            else:
+                done.set_exception(error)
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            with running_in(context):
+                result = step.body(**kwargs)
+                if inspect.iscoroutine(result):
+                    result = asyncio.run(result)
+        except StepInterrupted:
+            return
+        # Whatever user code raises is the attempt's outcome; StopIteration cannot be set on a future.
+        except BaseException as raised:  # noqa: BLE001
+            error = RuntimeError(repr(raised)) if isinstance(raised, StopIteration) else raised
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, result, error)
+
+    thread = threading.Thread(target=work, name=f"step {step.name}", daemon=True)
+    thread.start()
+    try:
+        return await done
+    except asyncio.CancelledError:
+        interrupt_thread(thread, StepInterrupted)
+        raise
+
+
+def interrupt_thread(thread: threading.Thread, exception: type[BaseException]) -> None:
+    """Raise ``exception`` in a thread, at its next bytecode."""
+    if thread.ident is not None and thread.is_alive():
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident), ctypes.py_object(exception)
+        )

@@ -1,0 +1,418 @@
+"""Running a workflow inside the backend: each function its own transaction, in one CALL.
+
+The run's row is committed before anything runs. Each function then runs and is recorded in a
+transaction of its own; conflicts are tried again in place. The end of the run is the only commit
+that waits for the disk, and makes everything before it durable. A call that cannot be made here (a
+step, a wait, a child) hands the run to an executor, which replays what is recorded and goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import plpy  # type: ignore[import-not-found]
+from apiary_runtime.interrupts import Interrupted, interruptible
+from apiary_runtime.payload import encode_output
+from apiary_runtime.sessions import Session
+
+from apiary.authoring.context import Context, running_in
+from apiary.authoring.decorators import Function, Registered
+from apiary.authoring.failures import encode_exception, rebuild_exception
+from apiary.authoring.values import canonical, codec_for, digest, dumps
+from apiary.errors import (
+    ApiaryError,
+    DeadlineExceeded,
+    LeaseLost,
+    NotFound,
+    TransactionConflict,
+)
+from apiary.execution.replay import OperationRecord, Replay
+
+if TYPE_CHECKING:
+    from apiary_runtime.deployments import LoadedDeployment
+    from apiary_runtime.runtime import Runtime
+
+_CONFLICT_BUDGET_S = 10.0
+_DEFAULT_TIMEOUT_MS = 60_000
+_PLATFORM = "read committed"  # the level of the platform's own transactions
+_any = codec_for(Any)
+
+
+class LeaveDatabase(BaseException):
+    """The workflow made a call that an executor has to make; not an Exception, see Interrupted."""
+
+
+class InDatabaseRun(Context):
+    """One run of a workflow in this backend."""
+
+    def __init__(self, runtime: Runtime, request: dict[str, Any]) -> None:
+        self._runtime = runtime
+        self._backend = runtime.backend
+        self._request = request
+        self._run_id: str = request["run_id"]
+        self._deferred: list[str] = []  # read-only operations that nothing depends on yet
+        self._attempts: list[tuple[Any, ...]] = []  # of tries that conflicted, to be logged
+        self._session = Session(self._backend)
+
+    def run(self) -> dict[str, Any]:
+        """Run to the end, or until the database has to be left; return the outcome."""
+        self._lock()
+        self._runtime.has_own_timeouts = True
+        try:
+            return self._run_locked()
+        finally:
+            self._runtime.has_own_timeouts = False
+            self._unlock()
+
+    def _run_locked(self) -> dict[str, Any]:
+        settled = self._begin()
+        if settled is not None:
+            self._session.commit_durably()
+            return settled
+        loaded = self._load()
+        workflow = loaded.source.find(*self._workflow_place(loaded))
+        records = self._records() if "epoch" in self._request else []
+        self._replay = Replay(self._run_id, loaded.id, records, loaded.source.find_class)
+        self._loaded = loaded
+        self._session.commit("serializable")
+        try:
+            outcome = self._execute(workflow)
+        except LeaveDatabase:
+            return self._leave()
+        return self._finish(outcome)
+
+    def _execute(self, workflow: Registered) -> tuple[str, str | None, str | None]:
+        """The workflow's end: (status, output, error)."""
+        try:
+            kwargs = workflow.signature.decode_arguments(self._input)
+            with interruptible(lambda: None), running_in(self):
+                result = workflow.body(**kwargs)
+            self._replay.check_complete()
+            return "SUCCEEDED", encode_output(workflow.signature, result), None
+        except Interrupted:
+            plpy.execute("SELECT 1")  # PostgreSQL processes the interrupt, and raises
+            raise
+        except (plpy.SPIError, LeaveDatabase):
+            raise
+        except BaseException as error:  # noqa: BLE001  (whatever user code raises is the outcome)
+            return "FAILED", None, dumps(encode_exception(error))
+
+    # Context: the calls of the workflow's code.
+
+    def call(self, target: Registered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not isinstance(target, Function):
+            raise LeaveDatabase(f"it calls the {target.kind} {target.name}")
+        seq = self._replay.next_seq()
+        document = target.signature.encode_arguments(args, kwargs)
+        record = self._replay.match(seq, "function", target.name, digest(canonical(document)))
+        decode = target.signature.decode_result
+        if record is not None:
+            return self._replay.value(record, decode)
+        outcome = self._invoke(seq, target, dumps(document))
+        if outcome["error"] is not None:
+            raise rebuild_exception(outcome["error"], self._loaded.source.find_class)
+        return decode(outcome["output"])
+
+    def start(self, target: Registered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        raise LeaveDatabase(f"it starts {target.name} side by side")
+
+    def primitive(self, name: str, *args: Any, **options: Any) -> Any:
+        if name == "random":
+            return self._replay.random()
+        if name == "uuid4":
+            return self._replay.uuid4()
+        if name == "run_id":
+            return self._run_id
+        if name == "now":
+            return self._now()
+        raise LeaveDatabase(f"it uses {name}()")
+
+    def _now(self) -> datetime:
+        seq = self._replay.next_seq()
+        record = self._replay.match(seq, "now", "now", None)
+        if record is not None:
+            return self._replay.value(record, _any.decode)
+        now = datetime.now(timezone.utc)  # noqa: UP017  (datetime.UTC is newer than the backend)
+        stamp = now.timestamp()
+        self._deferred.append(
+            dumps({
+                "seq": seq, "kind": "now", "name": "now", "output": _any.encode(now, "now"),
+                "read_only": True, "started_at": stamp, "finished_at": stamp,
+            })
+        )  # fmt: skip
+        return now
+
+    # One function: its transaction, and the tries that conflicted.
+
+    def _invoke(self, seq: int, target: Function[..., Any], input_text: str) -> dict[str, Any]:
+        function = self._loaded.function(target.name)
+        budget_ends = time.monotonic() + _CONFLICT_BUDGET_S
+        attempt = 1
+        self._session.use(function.isolation)
+        while True:
+            started_at = time.time()
+            try:
+                outcome = self._invoke_once(seq, attempt, function, input_text)
+            except plpy.SPIError as error:
+                state = error.sqlstate or ""
+                self._session.rollback(_PLATFORM)
+                if state == "57014" and "statement timeout" in str(error):
+                    return self._record_timeout(seq, function.name, input_text, attempt, started_at)
+                if state not in ("40001", "40P01"):
+                    raise
+                self._note_conflict(seq, attempt, function.name, error, started_at)
+                if time.monotonic() > budget_ends:
+                    raise LeaveDatabase(
+                        "a function conflicted until its budget was spent"
+                    ) from None
+                time.sleep(min(0.1, 0.001 * 1.5**attempt) * (0.5 + random.random() / 2))
+                attempt += 1
+                self._session.use(function.isolation)
+                continue
+            if outcome["unrecorded"] is not None:
+                self._deferred.append(dumps(outcome["unrecorded"]))
+            else:
+                self._deferred.clear()
+            return outcome
+
+    def _invoke_once(
+        self, seq: int, attempt: int, function: Any, input_text: str
+    ) -> dict[str, Any]:
+        request = self._request
+        values = [
+            self._run_id, seq, self._application, self._loaded.id, function.name, input_text,
+            request["principal"], request["trace"], attempt, False, None,
+            f"[{','.join(self._deferred)}]" if self._deferred else None,
+        ]  # fmt: skip
+        self._session.start_statement_timeout(function.timeout_ms or _DEFAULT_TIMEOUT_MS)
+        try:
+            plan = self._backend.plan(_INVOKE, _INVOKE_TYPES)
+            outcome = json.loads(plpy.execute(plan, values)[0]["outcome"])
+            self._session.commit("serializable")
+        finally:
+            self._session.stop_statement_timeout()
+        return dict(outcome)
+
+    def _record_timeout(
+        self, seq: int, name: str, input_text: str, attempt: int, started_at: float
+    ) -> dict[str, Any]:
+        """A function that ran into its timeout has failed, for this run and for good."""
+        error = encode_exception(
+            DeadlineExceeded(
+                f"{name} ran into its timeout and was rolled back", run_id=self._run_id
+            )
+        )
+        document = json.loads(input_text)
+        self._deferred.append(
+            dumps({
+                "seq": seq, "kind": "function", "name": name, "input": document,
+                "input_digest": digest(canonical(document)), "error": error, "attempt": attempt,
+                "started_at": started_at, "finished_at": time.time(),
+            })
+        )  # fmt: skip
+        self._statement(_RECORD, [self._run_id, self._epoch, self._take_deferred(), None])
+        self._session.commit("serializable")
+        return {"output": None, "error": error, "unrecorded": None}
+
+    def _note_conflict(
+        self, seq: int, attempt: int, name: str, error: Any, started_at: float
+    ) -> None:
+        conflict = TransactionConflict(str(error), sqlstate=error.sqlstate)
+        self._attempts.append((seq, attempt, name, dumps(encode_exception(conflict)), started_at))
+
+    # The beginning and the end of the run.
+
+    def _begin(self) -> dict[str, Any] | None:
+        """Write the run's row, or take over a claimed one; the outcome if it has ended already."""
+        self._session.use(_PLATFORM)
+        request = self._request
+        if "epoch" in request:
+            row = self._statement(_LOAD_RUN, [self._run_id])[0]
+            self._epoch = request["epoch"]
+            self._application = row["application"]
+            self._deployment, self._workflow = row["deployment"], row["workflow"]
+            self._input = json.loads(row["input"])
+            request["principal"], request["trace"] = row["principal"], row["trace"]
+            return None
+        self._application, self._workflow = request["application"], request["workflow"]
+        self._deployment, self._input = request["deployment"], request["input"]
+        values = [request[name] for name in _START_NAMES]
+        values[_START_NAMES.index("input")] = dumps(self._input)
+        row = self._statement(_START, values)[0]
+        self._epoch = row["epoch"]
+        if row["created"]:
+            return None
+        return {
+            "run_id": row["run_id"],
+            "created": False,
+            "status": row["status"],
+            "output": None if row["output"] is None else json.loads(row["output"]),
+            "error": None if row["error"] is None else json.loads(row["error"]),
+        }
+
+    def _load(self) -> LoadedDeployment:
+        owner, _ = self._backend.application(self._application)
+        return owner.deployment(self._deployment)
+
+    def _workflow_place(self, loaded: LoadedDeployment) -> tuple[str, str]:
+        rows = self._statement(_WORKFLOW, [loaded.id, self._workflow])
+        if not rows:
+            raise NotFound(f"no workflow {self._workflow!r}", kind="workflow", name=self._workflow)
+        return rows[0]["module"], rows[0]["qualname"]
+
+    def _records(self) -> list[OperationRecord]:
+        return [
+            OperationRecord(
+                seq=row["seq"],
+                kind=row["kind"],
+                name=row["name"],
+                input_digest=row["input_digest"],
+                output=None if row["output"] is None else json.loads(row["output"]),
+                error=None if row["error"] is None else json.loads(row["error"]),
+            )
+            for row in self._statement(_RECORDS, [self._run_id])
+        ]
+
+    def _finish(self, outcome: tuple[str, str | None, str | None]) -> dict[str, Any]:
+        status, output, error = outcome
+        self._session.use(_PLATFORM)
+        self._log_attempts()
+        values = [self._run_id, self._epoch, status, output, error, self._replay.last_seq,
+                  self._take_deferred()]  # fmt: skip
+        self._statement(_FINISH, values)
+        self._session.commit_durably()
+        return self._outcome(status, output, error)
+
+    def _leave(self) -> dict[str, Any]:
+        self._session.use(_PLATFORM)
+        self._log_attempts()
+        self._statement(_RELEASE, [self._run_id, self._epoch, True, self._take_deferred()])
+        self._session.commit_durably()
+        return self._outcome("QUEUED", None, None)
+
+    def _outcome(self, status: str, output: str | None, error: str | None) -> dict[str, Any]:
+        return {
+            "run_id": self._run_id,
+            "created": "epoch" not in self._request,
+            "status": status,
+            "output": None if output is None else json.loads(output),
+            "error": None if error is None else json.loads(error),
+        }
+
+    def _log_attempts(self) -> None:
+        for seq, attempt, name, error, started_at in self._attempts:
+            values = [self._run_id, seq, attempt, name, self._application, self._loaded.id,
+                      self._request["principal"], error, started_at, self._request["trace"]]  # fmt: skip
+            self._statement(_LOG_ATTEMPT, values)
+
+    def _take_deferred(self) -> str | None:
+        if not self._deferred:
+            return None
+        taken = f"[{','.join(self._deferred)}]"
+        self._deferred.clear()
+        return taken
+
+    def _lock(self) -> None:
+        rows = self._statement(_LOCK, [self._run_id])
+        if not rows[0]["locked"]:
+            raise LeaseLost(
+                f"run {self._run_id} is running in another backend", run_id=self._run_id
+            )
+
+    def _unlock(self) -> None:
+        self._statement(_UNLOCK, [self._run_id])
+
+    def _statement(self, statement: tuple[str, str], values: list[Any]) -> Any:
+        sql, types = statement
+        return plpy.execute(self._backend.plan(sql, types.split()), values)
+
+
+def run_in_database(runtime: Runtime, request_text: str) -> str:
+    """Run what a request says; return the outcome, or the error that refused it, as JSON text."""
+    request = json.loads(request_text)
+    try:
+        return json.dumps(InDatabaseRun(runtime, request).run())
+    except ApiaryError as error:
+        plpy.rollback()
+        return json.dumps({"refused": error.to_json()}, default=str)
+
+
+_START_NAMES = [
+    "run_id",
+    "application",
+    "deployment",
+    "workflow",
+    "in_database",
+    "input",
+    "input_digest",
+    "principal",
+    "trace",
+    "queue",
+    "priority",
+    "queue_key",
+    "deduplication",
+    "start_at",
+    "deadline",
+    "max_adoptions",
+    "parent_run_id",
+    "parent_seq",
+    "executor",
+    "lease",
+]
+_START = (
+    "SELECT run_id, created, status, output::text, error::text, epoch FROM apiary.start_run("
+    + ", ".join(f"${number + 1}" for number in range(len(_START_NAMES)))
+    + ")",
+    "text text text text bool json text text text text int4 text text timestamptz timestamptz int4 "
+    "text int4 text interval",
+)
+_INVOKE = "SELECT apiary.invoke($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) AS outcome"
+_INVOKE_TYPES = [
+    "text",
+    "int4",
+    "text",
+    "text",
+    "text",
+    "json",
+    "text",
+    "text",
+    "int4",
+    "bool",
+    "timestamptz",
+    "json",
+]
+_RECORD = ("SELECT apiary.record_operations($1, $2, $3, $4)", "text int4 json json")
+_FINISH = (
+    "SELECT apiary.finish_run($1, $2, $3, $4, $5, $6, $7)",
+    "text int4 text json json int4 json",
+)
+_RELEASE = ("SELECT apiary.release_run($1, $2, $3, $4)", "text int4 bool json")
+_LOAD_RUN = (
+    "SELECT application, deployment, workflow, input::text, principal, trace"
+    " FROM apiary.run WHERE run_id = $1",
+    "text",
+)
+_WORKFLOW = (
+    "SELECT module, qualname FROM apiary.workflow"
+    " WHERE deployment = $1 AND name = $2 AND kind = 'workflow'",
+    "text text",
+)
+_RECORDS = (
+    "SELECT seq, kind, name, input_digest, output::text, error::text"
+    " FROM apiary.operation WHERE run_id = $1 ORDER BY seq",
+    "text",
+)
+_LOG_ATTEMPT = (
+    "SELECT apiary.log_attempt($1, $2, $3, 'function', $4, $5, $6, $7, 'RETRIED', $8,"
+    " pg_catalog.to_timestamp($9), $10)",
+    "text int4 int4 text text text text json float8 text",
+)
+_LOCK = (
+    "SELECT pg_catalog.pg_try_advisory_lock(apiary.in_database_lock($1)) AS locked",
+    "text",
+)
+_UNLOCK = ("SELECT pg_catalog.pg_advisory_unlock(apiary.in_database_lock($1))", "text")
