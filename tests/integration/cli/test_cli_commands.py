@@ -11,8 +11,6 @@ import pytest
 
 from .conftest import Dev, apiary, result
 
-pytestmark = pytest.mark.xdist_group("cli-served")
-
 SOURCE = '''
 
 @function

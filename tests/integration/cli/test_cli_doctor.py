@@ -16,8 +16,6 @@ from apiary.testing import TestServer
 
 from .conftest import Dev, apiary
 
-pytestmark = pytest.mark.xdist_group("cli-served")
-
 
 @pytest.fixture
 def database(apiary_server: TestServer) -> Iterator[str]:
