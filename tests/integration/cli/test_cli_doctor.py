@@ -58,7 +58,9 @@ def test_nobody_at_the_address_of_the_server(tmp_path: Path) -> None:
 
 def test_no_application_and_one_that_cannot_be_read(tmp_path: Path) -> None:
     code, checks = checked(tmp_path, "--only", "local")
-    assert code == 1
+    assert (code, checks["application"]["state"]) == (0, "skipped")
+    code, checks = checked(tmp_path, "--only", "local", "--path", ".")
+    assert (code, checks["application"]["state"]) == (1, "failed")
     assert "apiary init" in checks["application"]["mend"]
     write_application(tmp_path / "shelf", "shelf")
     source = tmp_path / "shelf/functions/shelf/__init__.py"
