@@ -105,6 +105,12 @@ class TestServer:
         )
         return name
 
+    def create_empty_database(self) -> str:
+        """A new database without the platform; return its name."""
+        name = f"apiary_test_{uuid4().hex[:12]}"
+        self._execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        return name
+
     def drop_database(self, name: str) -> None:
         """Drop a database, whoever is connected."""
         self._execute(
