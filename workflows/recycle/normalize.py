@@ -17,6 +17,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from workflows.recycle.bounds import stage_load
 from workflows.recycle.errors import InvalidArgument, NoLiveStage
@@ -45,27 +46,37 @@ class Normalized:
         return (first, self.moves, second, self.counts)
 
 
-def _costs(job: Job, objective: Objective) -> list[list[int]]:
+_Costs = tuple[tuple[int, ...], ...]
+
+
+@lru_cache(maxsize=256)
+def _costs(job: Job, objective: Objective) -> _Costs:
     """cost_i(x) for x = 0..P-1 in every stage."""
     costs = []
     reach = 0
+    loads = [stage_load(job, x) for x in range(job.pipelines)]
     for times in job.times:
-        loads = [stage_load(job, x) for x in range(job.pipelines)]
         if objective == "stagger":
-            costs.append([load * times.total_us + times.optimizer_us for load in loads])
+            costs.append(tuple(load * times.total_us + times.optimizer_us for load in loads))
         else:
-            costs.append([reach + load * times.total_us + job.optimizer_us for load in loads])
+            fixed = reach + job.optimizer_us
+            costs.append(tuple(fixed + load * times.total_us for load in loads))
         reach += times.forward_us + times.transfer_us
-    return costs
+    return tuple(costs)
 
 
-def _room(costs: list[list[int]], threshold: int) -> list[int]:
+@lru_cache(maxsize=256)
+def _thresholds(costs: _Costs) -> tuple[int, ...]:
+    return tuple(sorted({value for cost in costs for value in cost}))
+
+
+def _room(costs: _Costs, threshold: int) -> list[int]:
     """The most failures of each stage with cost_i(x) <= threshold; -1 if not even 0."""
     return [bisect_right(cost, threshold) - 1 for cost in costs]
 
 
-def _smallest_threshold(costs: list[list[int]], fits: _Fits) -> int:
-    values = sorted({value for cost in costs for value in cost})
+def _smallest_threshold(costs: _Costs, fits: _Fits) -> int:
+    values = _thresholds(costs)
     low, high = 0, len(values) - 1
     while low < high:
         middle = (low + high) // 2

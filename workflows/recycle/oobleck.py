@@ -7,10 +7,13 @@ The assignment of nodes minimises the slowest pipeline, where the paper uses the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from workflows.recycle.errors import InvalidArgument
 
@@ -47,18 +50,22 @@ class Template:
 
     def time_us(self, micro_batches: int) -> float:
         """Its iteration time."""
-        return pipeline_us(self.stage_us, micro_batches)
+        fixed_us, slope_us, hidden = _line(self.stage_us)
+        return fixed_us + max(0, micro_batches - hidden) * slope_us
 
     def capacity(self, limit_us: float, batch: int) -> int:
         """The most micro-batches, up to ``batch``, that it finishes within ``limit_us``."""
-        low, high = 0, batch
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.time_us(middle) <= limit_us * (1 + _ROUNDING):
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        fixed_us, slope_us, hidden = _line(self.stage_us)
+        slack_us = limit_us * (1 + _ROUNDING) - fixed_us
+        return min(batch, hidden + math.floor(slack_us / slope_us)) if slack_us >= 0 else 0
+
+
+@lru_cache(maxsize=1024)
+def _line(stage_us: tuple[float, ...]) -> tuple[float, float, int]:
+    """(a, b, h) with T = a + b*max(0, N_b - h), the pipeline time as a function of N_b."""
+    slowest = _rightmost_slowest(stage_us)
+    hidden = len(stage_us) - slowest + 1
+    return pipeline_us(stage_us, hidden), stage_us[slowest], hidden
 
 
 def make_template(layer_us: Sequence[float] | None, total_us: float, nodes: int) -> Template:
@@ -154,9 +161,7 @@ def assign_nodes(templates: Sequence[Template], nodes: int, batch: int) -> Assig
     usable = [t for t in templates if t.nodes <= nodes]
     if not usable:
         return None
-    limits = np.unique(
-        np.concatenate([[t.time_us(m) for m in range(1, batch + 1)] for t in usable])
-    )
+    limits = _limits(tuple(usable), batch)
     low, high = 0, len(limits) - 1
     while low < high:
         middle = (low + high) // 2
@@ -167,6 +172,13 @@ def assign_nodes(templates: Sequence[Template], nodes: int, batch: int) -> Assig
     limit = float(limits[low])
     chosen = _most(usable, nodes, limit, batch)[1]
     return _deal(usable, chosen, limit, batch)
+
+
+@lru_cache(maxsize=64)
+def _limits(templates: tuple[Template, ...], batch: int) -> npt.NDArray[np.float64]:
+    """All times that a pipeline can take, in order."""
+    times = [[t.time_us(m) for m in range(1, batch + 1)] for t in templates]
+    return np.unique(np.array(times, dtype=np.float64))
 
 
 def _most(
