@@ -20,9 +20,9 @@ from workflows.recycle.bounds import lower_bound_us
 from workflows.recycle.check import check_figures, check_schedule
 from workflows.recycle.errors import InvalidArgument, SolverFailed
 from workflows.recycle.exact import Answer, SolverLimits
-from workflows.recycle.failures import failure_counts
-from workflows.recycle.greedy import greedy_schedule
-from workflows.recycle.job import Job
+from workflows.recycle.failures import check_failures, failure_counts
+from workflows.recycle.greedy import best_greedy_schedule
+from workflows.recycle.job import Job, Worker
 from workflows.recycle.one_f_one_b import one_f_one_b
 from workflows.recycle.schedule import Objective, Schedule
 
@@ -114,9 +114,10 @@ def make_plan(
     _check_choice("engine", engine, ("auto", "greedy", "cpsat", "highs"))
     began = time.monotonic()
     limits = limits or SolverLimits()
-    start = _starting_schedule(job, failed, objective, split)
-    counts = failure_counts(job, start.failed)
+    dead = check_failures(job, failed)
+    counts = failure_counts(job, dead)
     bound = lower_bound_us(job, counts, objective=objective, split=split)
+    start = _starting_schedule(job, dead, objective, split, bound)
     search = _Search(start, objective, bound)
     cells = job.workers * job.micro_batches
     exact = engine in ("cpsat", "highs") or (engine == "auto" and cells <= AUTO_MAX_CELLS)
@@ -135,10 +136,10 @@ def _check_choice(name: str, given: str, known: tuple[str, ...]) -> None:
 
 
 def _starting_schedule(
-    job: Job, failed: Iterable[Sequence[int]], objective: Objective, split: bool
+    job: Job, failed: tuple[Worker, ...], objective: Objective, split: bool, bound_us: int
 ) -> Schedule:
     """The greedy schedule, or 1F1B where no worker is dead and it is shorter and fits."""
-    greedy = greedy_schedule(job, failed, split=split)
+    greedy = best_greedy_schedule(job, failed, objective=objective, split=split, bound_us=bound_us)
     if greedy.failed:
         return greedy
     classic = one_f_one_b(job)
