@@ -160,6 +160,8 @@ class Event:
     """For commit and restart."""
     attempt: int | None = None
     """For commit."""
+    loss: float | None = None
+    """For commit: the mean loss of the iteration."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; `from_json` reads it back."""
