@@ -219,7 +219,10 @@ def _most(
 def _deal(
     templates: Sequence[Template], used: Sequence[int], limit_us: float, batch: int
 ) -> Assignment:
-    """Micro-batches to the chosen pipelines, at least one each while they last."""
+    """Micro-batches to the chosen pipelines, at least one each while they last.
+
+    Pipelines for which none is left are not formed; their nodes idle.
+    """
     pipelines = sorted(
         (template for template, count in zip(templates, used, strict=True) for _ in range(count)),
         key=lambda template: -template.nodes,
@@ -228,9 +231,10 @@ def _deal(
     surplus = sum(capacity) - batch
     dealt = []
     for room in capacity:
-        give_up = min(surplus, max(0, room - 1))
+        give_up = min(surplus, room - 1)
         surplus -= give_up
         dealt.append(room - give_up)
+    dealt[batch:] = [0] * len(dealt[batch:])
     pairs = [(t, m) for t, m in zip(pipelines, dealt, strict=True) if m > 0]
     return Assignment(
         time_us=max(t.time_us(m) for t, m in pairs),
