@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from workflows.recycle.baselines import fault_free_us
-from workflows.recycle.job import Job
+from workflows.recycle.job import Job, Worker
 from workflows.recycle.systems import (
     Costs,
     Reaction,
@@ -21,9 +21,9 @@ from workflows.recycle.systems import (
     System,
     make_system,
 )
-from workflows.recycle.traces import Trace
+from workflows.recycle.traces import Trace, TraceEvent
 
-__all__ = ["Interval", "SimulationRun", "run_system", "simulate"]
+__all__ = ["Interval", "SimulationRun", "run_system", "simulate", "throughput_by_failures"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +120,33 @@ def run_system(job: Job, trace: Trace, system: System) -> SimulationRun:
         downtime_s=sum(row.downtime_s for row in intervals),
         restarts=restarts,
     )
+
+
+def throughput_by_failures(
+    job: Job,
+    order: Sequence[Worker],
+    systems: Sequence[str],
+    *,
+    costs: Costs | None = None,
+    recycle: RecycleOptions | None = None,
+) -> dict[str, dict[int, float]]:
+    """T_1F1B/T of each system after 0, 1, 2, ... of the workers in ``order`` have died.
+
+    Downtime is left out; 0 means that the system cannot run.
+    """
+    events = [
+        TraceEvent(time_s=float(n), worker=Worker(*worker), kind="fail")
+        for n, worker in enumerate(order)
+    ]
+    Trace(events=tuple(events), horizon_s=float(len(order) + 1)).validate(job)
+    fault_free = fault_free_us(job)
+    series = {}
+    for name in systems:
+        system = make_system(name, job, costs or Costs(), recycle=recycle)
+        reactions = [system.start(), *(system.react(event) for event in events)]
+        times = [reaction.iteration_us for reaction in reactions]
+        series[name] = {f: fault_free / t if t else 0.0 for f, t in enumerate(times)}
+    return series
 
 
 def _interval(start_s: float, end_s: float, failed: int, reaction: Reaction) -> Interval:

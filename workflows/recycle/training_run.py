@@ -1,7 +1,6 @@
 """Real training runs: start the processes, restart a killed controller, report.
 
-`run_training` is the whole of it with a file as control store. A caller with its own store starts
-the workers with `start_workers` and runs a `Controller` itself.
+`run_training` is the whole of it, with a file as control store or with the caller's.
 """
 
 from __future__ import annotations
@@ -16,16 +15,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from workflows.recycle.control import FileControlStore
-from workflows.recycle.errors import TrainingFailed
+from workflows.recycle.control import ControlStore, FileControlStore
+from workflows.recycle.errors import InvalidArgument, TrainingFailed
 from workflows.recycle.job import Worker
 from workflows.recycle.plan_set import plan_key
-from workflows.recycle.state import Event, initial_state
+from workflows.recycle.state import Event, JobState, initial_state
 from workflows.recycle.training_controller import Controller, die_at
 from workflows.recycle.training_spec import CONTROL_FILE, SPEC_FILE, STEPS_FILE, TrainingSpec
 from workflows.recycle.transitions import SwitchPolicy
 
-__all__ = ["TrainingReport", "run_training", "spawn_worker", "start_workers", "switch_policy"]
+__all__ = [
+    "TrainingReport",
+    "control_training",
+    "first_state",
+    "run_training",
+    "spawn_worker",
+    "start_workers",
+    "switch_policy",
+]
 
 _MAX_CONTROLLERS = 5
 
@@ -55,32 +62,69 @@ def switch_policy(spec: TrainingSpec) -> SwitchPolicy:
     return SwitchPolicy(job=spec.job, allow_moves=False)
 
 
-def run_training(spec: TrainingSpec, directory: Path) -> TrainingReport:
+def run_training(
+    spec: TrainingSpec, directory: Path, *, store: ControlStore | None = None
+) -> TrainingReport:
     """Train in ``directory`` (empty, local); the report once all steps are committed.
 
-    Raises `TrainingFailed` with the end of a process's log if the run cannot go on.
+    Without a ``store`` the control state is a file there and the controllers are processes of
+    their own, so that they can be killed. With one, the controller runs in this process and goes
+    on from the stored state. Raises `TrainingFailed` if the run cannot go on.
     """
+    if store is not None and spec.kill_controller is not None:
+        raise InvalidArgument(
+            "kill_controller needs a controller process: leave the store out, or kill this process"
+        )
     directory.mkdir(parents=True, exist_ok=True)
     (directory / SPEC_FILE).write_text(json.dumps(spec.to_json()), encoding="utf-8")
-    key = plan_key((0,) * spec.stages, "stagger")
-    state = initial_state("training", spec.pipelines, spec.stages, key)
-    store = FileControlStore.create(directory / CONTROL_FILE, state, switch_policy(spec))
-    workers = start_workers(spec, directory)
-    controllers = 0
+    processes = start_workers(spec, directory)
     try:
-        while store.load().iteration < spec.steps:
-            if controllers == _MAX_CONTROLLERS:
-                raise TrainingFailed(f"{controllers} controllers were killed", killed=controllers)
-            _run_controller(directory, first=controllers == 0)
-            controllers += 1
-        for worker in workers:
-            worker.wait(timeout=spec.patience_s)
+        if store is None:
+            path = directory / CONTROL_FILE
+            store = FileControlStore.create(path, first_state(spec), switch_policy(spec))
+            controllers = _run_controllers(spec, directory, store)
+        else:
+            controllers = 1
+            control_training(spec, directory, store, processes)
+        for process in processes:
+            process.wait(timeout=spec.patience_s)
     finally:
-        for worker in workers:
-            if worker.poll() is None:
-                worker.kill()
-            worker.wait()
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
     return _report(store, directory, controllers)
+
+
+def first_state(spec: TrainingSpec, job_id: str = "training") -> JobState:
+    """The control state of a run before its first step."""
+    key = plan_key((0,) * spec.stages, "stagger")
+    return initial_state(job_id, spec.pipelines, spec.stages, key)
+
+
+def control_training(
+    spec: TrainingSpec,
+    directory: Path,
+    store: ControlStore,
+    processes: list[subprocess.Popen[bytes]],
+    *,
+    die_at_point: str | None = None,
+) -> None:
+    """Run a controller in this process; the newcomers it starts are added to ``processes``."""
+
+    def spawn(worker: Worker) -> None:
+        processes.append(spawn_worker(directory, worker, mortal=False))
+
+    Controller(spec, directory, store, spawn=spawn, at_point=die_at(die_at_point)).run()
+
+
+def _run_controllers(spec: TrainingSpec, directory: Path, store: ControlStore) -> int:
+    """Controller processes, one after another, until the last step; how many it took."""
+    for number in range(_MAX_CONTROLLERS):
+        _run_controller(directory, first=number == 0)
+        if store.load().iteration == spec.steps:
+            return number + 1
+    raise TrainingFailed(f"{_MAX_CONTROLLERS} controllers were killed")
 
 
 def start_workers(spec: TrainingSpec, directory: Path) -> list[subprocess.Popen[bytes]]:
@@ -136,7 +180,7 @@ def _run_controller(directory: Path, *, first: bool) -> None:
         raise TrainingFailed(f"the controller ended with {code}: {log[-2000:]}", code=code)
 
 
-def _report(store: FileControlStore, directory: Path, controllers: int) -> TrainingReport:
+def _report(store: ControlStore, directory: Path, controllers: int) -> TrainingReport:
     outcomes = store.outcomes()
     commits = [o.event for o in outcomes if o.event.kind == "commit"]
     rows = [
@@ -163,13 +207,9 @@ def main(arguments: list[str]) -> None:
     directory = Path(arguments[0])
     spec = TrainingSpec.from_json(json.loads((directory / SPEC_FILE).read_text("utf-8")))
     store = FileControlStore(directory / CONTROL_FILE, switch_policy(spec))
-    newcomers: list[subprocess.Popen[bytes]] = []
-
-    def spawn(worker: Worker) -> None:
-        newcomers.append(spawn_worker(directory, worker, mortal=False))
-
     wanted = spec.kill_controller if arguments[1:] == ["first"] else None
-    Controller(spec, directory, store, spawn=spawn, at_point=die_at(wanted)).run()
+    newcomers: list[subprocess.Popen[bytes]] = []
+    control_training(spec, directory, store, newcomers, die_at_point=wanted)
     for newcomer in newcomers:
         newcomer.wait(timeout=spec.patience_s)
 

@@ -20,7 +20,7 @@ from workflows.recycle.errors import InvalidArgument, InvalidWorker
 from workflows.recycle.job import Job, StageMemory, StageTimes, Worker
 from workflows.recycle.oobleck import Template, assign_nodes, make_template, pipeline_us
 from workflows.recycle.planner import make_plan
-from workflows.recycle.simulate import SimulationRun, simulate
+from workflows.recycle.simulate import SimulationRun, simulate, throughput_by_failures
 from workflows.recycle.systems import SYSTEM_NAMES, Costs, RecycleOptions, make_system
 from workflows.recycle.traces import Trace, TraceEvent, exponential_trace, read_trace
 
@@ -159,6 +159,17 @@ def test_throughput_by_hand(seconds: Job) -> None:
         assert runs[name].iterations == pytest.approx(iterations)
         assert runs[name].normalised == pytest.approx(iterations / 100)
         assert runs[name].micro_batches_per_s == pytest.approx(18 * iterations / 2700)
+
+
+def test_throughput_by_failures(example: Job) -> None:
+    order = [Worker(1, 2), Worker(0, 0), Worker(2, 2)]
+    series = throughput_by_failures(example, order, ["recycle", "pipeline-drop", "bamboo"])
+    assert series["recycle"] == {0: 1, 1: 1, 2: 1, 3: 1}
+    assert series["pipeline-drop"] == {0: 1, 1: 0.75, 2: pytest.approx(27 / 63), 3: 0}
+    assert series["bamboo"][1] == pytest.approx(27 / 39)
+    fixed = RecycleOptions(allow_moves=False)
+    unmoved = throughput_by_failures(example, order, ["recycle"], recycle=fixed)
+    assert unmoved["recycle"][3] == 0.5
 
 
 def test_a_zero_bubble_plan_is_shown_only_on_request(seconds: Job) -> None:

@@ -6,11 +6,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from workflows.recycle.control import MemoryControlStore
 from workflows.recycle.errors import InvalidArgument, InvalidWorker
 from workflows.recycle.job import Worker
 from workflows.recycle.training_model import StageState, build_stage, micro_batch, micro_batch_loss
 from workflows.recycle.training_reference import reference_losses
-from workflows.recycle.training_run import TrainingReport, run_training
+from workflows.recycle.training_run import (
+    TrainingReport,
+    first_state,
+    run_training,
+    switch_policy,
+)
 from workflows.recycle.training_spec import Join, Kill, TrainingSpec
 
 VICTIM = Worker(1, 1)
@@ -54,7 +60,9 @@ def test_the_next_controller_finished_the_switch_once(killed_twice: TrainingRepo
 def test_a_death_at_the_end_of_a_step_without_return(tmp_path: Path) -> None:
     """Some stages may have stepped by then; whoever has goes back."""
     spec = TrainingSpec(steps=4, kills=(Kill(worker=Worker(1, 0), step=2, operation=11),))
-    report = run_training(spec, tmp_path / "run")
+    store = MemoryControlStore(first_state(spec), switch_policy(spec))
+    report = run_training(spec, tmp_path / "run", store=store)
+    assert store.load().iteration == spec.steps
     require_equal_to_one_process(report, spec)
     assert set(report.digests[-1]) == {"0.0", "0.1", "1.1"}
 
@@ -103,6 +111,13 @@ def test_stages_are_seeded_by_place() -> None:
     weights = [next(iter(stage.parameters())) for stage in (first, again, other)]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
+
+
+def test_a_controller_in_this_process_cannot_be_killed(tmp_path: Path) -> None:
+    spec = replace(SPEC, kill_controller="after_activate")
+    store = MemoryControlStore(first_state(spec), switch_policy(spec))
+    with pytest.raises(InvalidArgument, match="controller process"):
+        run_training(spec, tmp_path, store=store)
 
 
 def test_bad_kill_lists() -> None:
