@@ -164,18 +164,20 @@ def _check_executors(schedule: Schedule) -> list[Violation]:
     dead = np.zeros((job.pipelines, job.stages), dtype=np.bool_)
     for k, i in schedule.failed:
         dead[k, i] = True
+    home, stage, _ = np.indices(schedule.executor.shape)
+    known = (schedule.executor >= 0) & (schedule.executor < job.pipelines)
+    runs_dead = known & dead[np.where(known, schedule.executor, 0), stage]
+    strays = known & ~runs_dead & (schedule.executor != home) & ~dead[home, stage]
     found = []
-    for (k, i, j), executor in np.ndenumerate(schedule.executor):
-        ops = tuple(op_id(op, k, i, j) for op in _KINDS)
-        if not 0 <= executor < job.pipelines:
-            detail = f"executor {executor} is not a pipeline"
-            found.append(Violation(rule="executor-unknown", ops=ops, detail=detail))
-        elif dead[executor, i]:
-            detail = f"worker ({executor}, {i}) is dead"
-            found.append(Violation(rule="executor-dead", ops=ops, detail=detail))
-        elif executor != k and not dead[k, i]:
-            detail = f"worker ({k}, {i}) lives, yet worker ({executor}, {i}) runs its micro-batch"
-            found.append(Violation(rule="executor-not-home", ops=ops, detail=detail))
+    for rule, broken, why in (
+        ("executor-unknown", ~known, "is not a worker of the job"),
+        ("executor-dead", runs_dead, "is dead"),
+        ("executor-not-home", strays, "runs it although its home worker lives"),
+    ):
+        for k, i, j in np.argwhere(broken):
+            ops = tuple(op_id(op, int(k), int(i), int(j)) for op in _KINDS)
+            detail = f"worker ({schedule.executor[k, i, j]}, {i}) {why}"
+            found.append(Violation(rule=rule, ops=ops, detail=detail))
     return found
 
 

@@ -14,6 +14,7 @@ hand is given as a hint: under tight memory the solver finds nothing without it.
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,8 @@ class _Model:
         self._add_objective()
         if in_order:
             self._add_order()
+        else:
+            self._add_symmetry()
 
     def _horizon_us(self) -> int:
         """No better schedule needs to end later.
@@ -186,6 +189,23 @@ class _Model:
             if j > 0:
                 earlier = self.start["F", (k, i, j - 1)]
                 self.model.add(self.start["F", (k, i, j)] >= earlier)
+
+    def _add_symmetry(self) -> None:
+        """Micro-batches with the same executor in every stage are alike: fix who enters first.
+
+        Nothing is lost, since any schedule can be renamed to keep this order; it is the one of
+        the schedule in hand, so that the hint keeps it too.
+        """
+        alike: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+        for k in range(self.job.pipelines):
+            for j in range(self.job.micro_batches):
+                executors = tuple(int(e) for e in self.hint.executor[k, :, j])
+                alike.setdefault(executors, []).append((k, j))
+        for cells in alike.values():
+            cells.sort(key=lambda cell: self.hint.forward_start_us[cell[0], 0, cell[1]])
+            for (k, j), (next_k, next_j) in pairwise(cells):
+                later = self.start["F", (next_k, 0, next_j)]
+                self.model.add(self.start["F", (k, 0, j)] <= later)
 
     def solve(self, limits: SolverLimits) -> Answer:
         solver = cp_model.CpSolver()
