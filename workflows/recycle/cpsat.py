@@ -210,6 +210,8 @@ class _Model:
     def solve(self, limits: SolverLimits) -> Answer:
         solver = cp_model.CpSolver()
         solver.parameters.max_time_in_seconds = limits.time_limit_s
+        if limits.work_limit is not None:
+            solver.parameters.max_deterministic_time = limits.work_limit
         solver.parameters.num_workers = limits.threads
         solver.parameters.random_seed = limits.seed
         began = time.monotonic()

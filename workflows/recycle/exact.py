@@ -19,17 +19,24 @@ __all__ = ["Answer", "SolverLimits", "first_pipeline", "on_all_pipelines"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SolverLimits:
-    """How long and how a solver may search. A search limited by wall-clock is not reproducible."""
+    """How long and how a solver may search.
+
+    A search ended by the wall-clock is not reproducible; one ended by ``work_limit`` on one thread
+    is (CP-SAT only).
+    """
 
     time_limit_s: float = 10.0
     """10 s suits an interactive question, 120 s an offline one."""
+    work_limit: float | None = None
+    """CP-SAT's deterministic time, about a second of an idle core for each unit."""
     threads: int = 1
     seed: int = 1
 
     def __post_init__(self) -> None:
-        if self.time_limit_s <= 0 or self.threads < 1 or self.seed < 0:
+        no_work = self.work_limit is not None and self.work_limit <= 0
+        if no_work or self.time_limit_s <= 0 or self.threads < 1 or self.seed < 0:
             raise InvalidArgument(
-                f"solver limits {self}: expected a time over 0 s, at least one thread, a seed >= 0"
+                f"solver limits {self}: expected limits over 0, a thread or more, a seed of 0 or more"
             )
 
 

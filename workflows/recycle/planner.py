@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from workflows.recycle.bounds import lower_bound_us
@@ -182,7 +182,7 @@ class _Search:
         left_s = limits.time_limit_s - (time.monotonic() - began)
         settled = self.in_order_bound_us == self.iteration_us and not self.proved
         if settled and left_s > 0:
-            rest = SolverLimits(time_limit_s=left_s, threads=limits.threads, seed=limits.seed)
+            rest = replace(limits, time_limit_s=left_s)
             self._take(_solve(engine, self.schedule, self.objective, rest, False), engine)
 
     def _take(self, answer: Answer, engine: Engine) -> None:

@@ -11,7 +11,7 @@ from workflows.recycle.highs import solve_highs
 from workflows.recycle.job import Job
 from workflows.recycle.schedule import Objective
 
-LIMITS = SolverLimits(time_limit_s=60)
+LIMITS = SolverLimits(time_limit_s=120)
 
 
 def optimum(
@@ -119,7 +119,9 @@ def test_highs_refuses_what_it_cannot_solve() -> None:
         solve_highs(hint, objective="sync")
 
 
-@pytest.mark.parametrize("limits", [{"time_limit_s": 0}, {"threads": 0}, {"seed": -1}])
+@pytest.mark.parametrize(
+    "limits", [{"time_limit_s": 0}, {"threads": 0}, {"seed": -1}, {"work_limit": 0}]
+)
 def test_bad_limits(limits: dict[str, int]) -> None:
     with pytest.raises(InvalidArgument):
         SolverLimits(**limits)

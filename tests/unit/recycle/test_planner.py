@@ -20,7 +20,7 @@ from workflows.recycle.exact import SolverLimits
 from workflows.recycle.job import Job, StageMemory, StageTimes
 from workflows.recycle.planner import Plan, _require_valid, make_plan
 
-LIMITS = SolverLimits(time_limit_s=20)
+LIMITS = SolverLimits(time_limit_s=120)
 
 
 @pytest.mark.parametrize(("stage", "chain"), [(2, (33, 29, 27)), (3, (36, 30, 27))])
@@ -49,14 +49,14 @@ def test_two_of_three_dead_in_one_stage(example: Job) -> None:
 
 def test_fault_free_zero_bubble(example: Job) -> None:
     sync = make_plan(example, objective="sync")
-    staggered = make_plan(example, limits=SolverLimits(time_limit_s=60))
+    staggered = make_plan(example, limits=LIMITS)
     assert (sync.iteration_us, staggered.iteration_us) == (21, 19)
     # The load alone gives 18: it takes the solver to prove that 19 is the best.
     assert (staggered.status, staggered.lower_bound_us) == ("optimal", 19)
 
 
 def test_an_order_bound_is_no_lower_bound(example: Job) -> None:
-    limits = SolverLimits(time_limit_s=4)
+    limits = SolverLimits(time_limit_s=120, work_limit=2)
     plan = make_plan(example, [(1, 0)], split=False, limits=limits)
     assert (plan.iteration_us, plan.in_order_bound_us) == (29, 29)
     if plan.status == "optimal":
