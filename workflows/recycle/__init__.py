@@ -4,16 +4,17 @@ A library of pure models (planning, checking, failure transitions, trace simulat
 training run, and pictures. Nothing here imports the platform, and importing this package imports
 no solver, no torch and no matplotlib: each lives in the one module that needs it.
 
-    job, failures      what is trained, and which workers are dead
-    schedule, check    a schedule with its figures; the independent checker
-    one_f_one_b        the fault-free 1F1B schedule
-    bounds, greedy     lower bounds; the list scheduler
-    cpsat, highs       exact solvers
-    planner            a plan: schedule, bound, gap, status
-    normalize          which failure counts to prefer, and the moves to get there
-    plan_set           every plan ahead of the failures
-    state, transitions a job's control state and what events do to it
-    traces, simulate   failure traces and the systems compared on them
-    training_*         real training on this machine, with real kills
-    pictures           SVG
+    job, failures, profiles    what is trained, which workers are dead, measured times
+    schedule, check            a schedule with its figures; the independent checker
+    one_f_one_b, bounds        the fault-free 1F1B schedule; closed forms and lower bounds
+    greedy, exact              the list scheduler; what the exact solvers share
+    cpsat, highs               the exact solvers
+    planner, plan_set          a plan: schedule, bound, gap, status; all plans ahead of failures
+    normalize, advise          which failure counts to prefer; what the next failure costs
+    state, roles, transitions  a job's control state and what events do to it
+    control                    stores for the control state
+    traces, simulate           failure traces and the systems compared on them
+    systems, baselines, oobleck
+    training_*                 real training on this machine, with real kills
+    pictures                   SVG
 """

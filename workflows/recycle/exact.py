@@ -36,7 +36,7 @@ class SolverLimits:
         no_work = self.work_limit is not None and self.work_limit <= 0
         if no_work or self.time_limit_s <= 0 or self.threads < 1 or self.seed < 0:
             raise InvalidArgument(
-                f"solver limits {self}: expected limits over 0, a thread or more, a seed of 0 or more"
+                f"solver limits {self}: expected limits over 0, a thread or more, a seed >= 0"
             )
 
 

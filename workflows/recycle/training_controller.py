@@ -77,8 +77,17 @@ class Controller:
             while self.state.iteration < self.spec.steps:
                 self._wait()
             for link in self.links.values():
-                link.send({"kind": "stop"})
-                link.close()
+                self._stop(link)
+
+    @staticmethod
+    def _stop(link: Link) -> None:
+        try:
+            link.send({"kind": "stop"})
+        except LinkClosedError:
+            # All steps are committed: a worker that died after the last one is not missed.
+            return
+        finally:
+            link.close()
 
     # Waiting and messages
 
@@ -99,7 +108,12 @@ class Controller:
     def _accept(self, listener: Any) -> None:
         connection, _ = listener.accept()
         link = Link(connection)
-        hello = link.receive(self.spec.patience_s)
+        try:
+            hello = link.receive(self.spec.patience_s)
+        except LinkClosedError:
+            # It died before it said who it is; who is missing is found by other means.
+            link.close()
+            return
         if hello["secret"] != self.secret:
             link.close()
             return
