@@ -56,6 +56,15 @@ class Plan:
     solver_seed: int | None
     wall_ms: int
 
+    def __post_init__(self) -> None:
+        for array in (
+            self.schedule.executor,
+            self.schedule.forward_start_us,
+            self.schedule.input_grad_start_us,
+            self.schedule.weight_grad_start_us,
+        ):
+            array.setflags(write=False)
+
     @property
     def job(self) -> Job:
         """The job it plans."""

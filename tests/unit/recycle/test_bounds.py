@@ -24,6 +24,11 @@ def test_one_f_one_b_takes_27(example: Job) -> None:
     assert schedule.bubble_fraction("sync") == pytest.approx(bubble_ratio_1f1b(example))
 
 
+def test_one_f_one_b_of_larger_jobs() -> None:
+    for shape, expected in (((4, 8, 16), 69), ((8, 4, 16), 57)):
+        assert one_f_one_b(Job.uniform(*shape)).makespan_us == expected
+
+
 def test_one_f_one_b_order() -> None:
     order = stage_order(Job.uniform(1, 4, 4), 2)
     assert order == [

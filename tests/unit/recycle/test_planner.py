@@ -107,6 +107,12 @@ def test_a_plan_survives_json(example: Job) -> None:
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
 
+def test_a_plan_cannot_be_changed(example: Job) -> None:
+    plan = make_plan(example, [(1, 2)])
+    with pytest.raises(ValueError, match="read-only"):
+        plan.schedule.forward_start_us[0, 0, 0] = 5
+
+
 def test_a_plan_with_false_figures_is_refused(example: Job) -> None:
     plan = make_plan(example, [(1, 2)])
     with pytest.raises(SolverFailed, match="breaks 1 rules"):

@@ -15,5 +15,5 @@ def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     exec(block[1], names)
-    assert names["plan"].gap == 0
+    assert names["plan"].gap < 0.02
     assert (tmp_path / "recycle.svg").read_text().startswith("<?xml")
