@@ -28,7 +28,7 @@ class SolverLimits:
     time_limit_s: float = 10.0
     """10 s suits an interactive question, 120 s an offline one."""
     work_limit: float | None = None
-    """CP-SAT's deterministic time, about a second of an idle core for each unit."""
+    """CP-SAT's own unit of work; on these models one is of the order of ten seconds of a core."""
     threads: int = 1
     seed: int = 1
 
