@@ -62,10 +62,14 @@ class _Worker:
         if task.code.deployment not in self._deployments:
             modules = [asdict(module) for module in task.code.modules.values()]
             self._deployments.add(task.code.deployment)
-        self.connection.send(
-            (task.code.deployment, modules, task.module, task.qualname, task.document,
-             task.run_id, task.seq)
+        request = (
+            task.code.deployment, modules, task.module, task.qualname, task.document,
+            task.run_id, task.seq,
         )  # fmt: skip
+        try:
+            self.connection.send(request)
+        except OSError as error:
+            raise StepProcessDied(f"the process of step {task.qualname} died") from error
         while True:
             try:
                 kind, content = self.connection.recv()
@@ -80,7 +84,13 @@ class _Worker:
             else:
                 raise rebuild_exception(content, task.code.find_class)
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process is still there."""
+        return self._process.poll() is None
+
     def kill(self) -> None:
+        """End the process."""
         self._process.kill()
         self._process.wait()
         self.connection.close()
@@ -99,7 +109,9 @@ class ProcessPool:
         Returns the result's JSON document, decoded by the step's own signature.
         """
         async with self._room:
-            worker = self._idle.pop() if self._idle else await asyncio.to_thread(_Worker)
+            worker = self._living()
+            if worker is None:
+                worker = await asyncio.to_thread(_Worker)
             try:
                 output = await asyncio.to_thread(worker.run, task, context)
             except (asyncio.CancelledError, StepProcessDied):
@@ -111,6 +123,14 @@ class ProcessPool:
             self._idle.append(worker)
             step = task.code.find(task.module, task.qualname)
             return step.signature.decode_result(output)
+
+    def _living(self) -> _Worker | None:
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.is_alive:
+                return worker
+            worker.kill()  # it died while it was idle
+        return None
 
     async def close(self) -> None:
         """End the idle workers; busy ones end with their attempts."""
