@@ -8,6 +8,7 @@ error that is no outcome (the database is away, the lease is lost) is raised.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 import time
@@ -31,6 +32,7 @@ from ..errors import (
     UnavailableError,
     UniqueViolation,
 )
+from .ids import derived_id
 from .operations import Pending, operation_row
 from .processes import StepTask
 from .recording import Recorder, as_record
@@ -184,7 +186,13 @@ class Calls:
         """One attempt: its row, what it wrote to streams, and whether another one follows."""
         started_at = time.time()
         run_id, seq = self._context.run.run_id, pending.seq
-        context = StepContext(run_id=run_id, seq=seq, report=self._report)
+        context = StepContext(
+            run_id=run_id,
+            seq=seq,
+            report=self._report,
+            invoke=self._invoke_from_step(f"{seq}@{attempt}"),
+            find_class=self._code.find_class,
+        )
         output: Any = None
         error: BaseException | None = None
         again = False
@@ -213,6 +221,27 @@ class Calls:
             input_digest=pending.input_digest, attempt=attempt, started_at=started_at,
         )  # fmt: skip
         return row, context.streams if error is None else None, again
+
+    def _invoke_from_step(self, call_prefix: str) -> Callable[[str, str], dict[str, Any]]:
+        """What a step's thread calls functions with: direct invocations, numbered per attempt."""
+        run, services = self._context.run, self._context.services
+        numbers = itertools.count(1)
+
+        def invoke(function: str, text: str) -> dict[str, Any]:
+            invocation = Invocation(
+                run_id=derived_id(run.run_id, f"{call_prefix}.{next(numbers)}"),
+                application=run.application,
+                deployment=run.deployment,
+                function=function,
+                input=text,
+                principal=run.principal,
+                trace=run.trace,
+            )
+            work = services.invoker.invoke(invocation, fresh=True)
+            outcome = asyncio.run_coroutine_threadsafe(work, services.loop).result()
+            return {"output": outcome.output, "error": outcome.error}
+
+        return invoke
 
     def _task(self, step: Step[..., Any], seq: int, document: dict[str, Any]) -> StepTask:
         return StepTask(
