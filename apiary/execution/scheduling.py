@@ -205,7 +205,7 @@ class Scheduler:
                 before,
                 now,
                 schedule.missed,
-                _MISSED_AT_ONCE,  # type: ignore[arg-type]
+                _MISSED_AT_ONCE,
             )
             all_missed = schedule.missed == "all" and len(slots) == _MISSED_AT_ONCE
             following = schedule.times.next(slots[-1] if all_missed else now)
