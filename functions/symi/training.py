@@ -332,8 +332,11 @@ def _dropped(
     """Tokens over capacity per layer and expert, which must be what the job saw."""
     study = study_row(db, run)
     slots = study.ranks * study.slots_per_rank
-    lost = []
+    lost: list[list[float]] = []
     for tokens, state in zip(popularity, states, strict=True):
+        if not any(tokens):
+            lost.append([0.0] * len(tokens))
+            continue
         with declared():
             capacity = whole_slot_capacity(sum(tokens), slots, study.capacity_factor)
             lost.append(drops(tokens, state.counts, capacity))
