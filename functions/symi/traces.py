@@ -175,8 +175,8 @@ def store_layer_profiles(db: Database, run: str, profiles: list[LayerProfile], r
 def run_row(db: Database, run: str) -> Any:
     """The row of a run; UnknownRun when there is none."""
     found = db.first(
-        "SELECT run, kind, layers, experts, first_iteration, iterations, state, origin"
-        " FROM symi.run WHERE run = $1",
+        "SELECT run, kind, layers, experts, first_iteration, iterations, state, origin,"
+        " run_id FROM symi.run WHERE run = $1",
         run,
     )
     if found is None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ pytest.importorskip("matplotlib", reason="the steps draw with matplotlib")
 from apiary.errors import BadArgument, FunctionError
 from apiary.testing import Platform
 from functions import symi
-from functions.symi import errors
 from functions.symi.records import Cluster, Observed, TrainingShape
 from workflows.symi.synthetic import synthesize
 
@@ -33,6 +33,14 @@ SHAPE = TrainingShape(
 )
 POPULARITY = [[70, 10, 10, 10], [10, 10, 10, 70]]
 TRAINING = {"ranks": 2, "steps": 30}
+
+
+@contextmanager
+def refused(kind: str, match: str = "") -> Iterator[None]:
+    """An error that the service declares, by the name of its class."""
+    with pytest.raises(FunctionError, match=match) as failure:
+        yield
+    assert (failure.value.type, failure.value.declared) == (kind, True)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +84,7 @@ def test_the_same_step_again_changes_nothing_and_other_data_is_a_conflict(
     first = platform.call(symi.step, run, 1, POPULARITY)
     second = platform.call(symi.step, run, 2, [[25, 25, 25, 25]] * 2)
     assert platform.call(symi.step, run, 1, POPULARITY) == first != second
-    with pytest.raises(errors.Conflict, match="committed with other popularity"):
+    with refused("Conflict", "committed with other popularity"):
         platform.call(symi.step, run, 1, [[70, 10, 10, 10]] * 2)
     counts = platform.query(
         "SELECT (SELECT count(*) FROM symi.popularity WHERE run = 'again') AS cells,"
@@ -88,15 +96,15 @@ def test_the_same_step_again_changes_nothing_and_other_data_is_a_conflict(
 
 def test_iterations_are_committed_in_order_and_whole(platform: Platform) -> None:
     run = opened(platform, "order")
-    with pytest.raises(errors.InvalidArgument, match="iteration is 2; expected at most 1"):
+    with refused("InvalidArgument", "iteration is 2; expected at most 1"):
         platform.call(symi.step, run, 2, POPULARITY)
-    with pytest.raises(errors.InvalidArgument, match="1 layers; expected 2 layers"):
+    with refused("InvalidArgument", "1 layers; expected 2 layers"):
         platform.call(symi.step, run, 1, POPULARITY[:1])
-    with pytest.raises(errors.InvalidArgument, match="expected 4 counts"):
+    with refused("InvalidArgument", "expected 4 counts"):
         platform.call(symi.step, run, 1, [[1, 2], [3, 4]])
-    with pytest.raises(errors.InvalidArgument, match="at least 0"):
+    with refused("InvalidArgument", "at least 0"):
         platform.call(symi.step, run, 1, [[70, 10, 10, -1], [10, 10, 10, 70]])
-    with pytest.raises(errors.UnknownRun):
+    with refused("UnknownRun"):
         platform.call(symi.step, "nowhere", 1, POPULARITY)
 
 
@@ -121,28 +129,27 @@ def test_a_job_that_dropped_other_tokens_is_refused(platform: Platform) -> None:
         weight_bytes=0,
         latency_s=0.1,
     )
-    with pytest.raises(errors.InvariantViolated, match="46, 46"):
+    with refused("InvariantViolated", "46, 46"):
         platform.call(symi.step, run, 1, POPULARITY, observed)
     assert platform.call(symi.committed, run).iteration == 0
 
 
 @pytest.mark.parametrize(
-    ("shape", "policy", "error"),
+    ("cluster", "policy", "error"),
     [
-        (Cluster(ranks=1, slots_per_rank=3), "symi", errors.InvalidPlacement),
-        (Cluster(ranks=3, slots_per_rank=2), "static", errors.InvalidArgument),
-        (Cluster(ranks=4, slots_per_rank=2), "best", errors.InvalidArgument),
-        (Cluster(ranks=4, slots_per_rank=2), "oracle", errors.InvalidArgument),
-        (Cluster(ranks=4, slots_per_rank=2, capacity_factor=0), "symi", errors.InvalidArgument),
+        (Cluster(ranks=1, slots_per_rank=3), "symi", "InvalidPlacement"),
+        (Cluster(ranks=3, slots_per_rank=2), "static", "InvalidArgument"),
+        (Cluster(ranks=4, slots_per_rank=2), "best", "InvalidArgument"),
+        (Cluster(ranks=4, slots_per_rank=2), "oracle", "InvalidArgument"),
+        (Cluster(ranks=4, slots_per_rank=2, capacity_factor=0), "symi", "InvalidArgument"),
     ],
 )
 def test_a_training_run_that_cannot_be_is_refused(
-    platform: Platform, shape: Cluster, policy: str, error: type[Exception]
+    platform: Platform, cluster: Cluster, policy: str, error: str
 ) -> None:
-    refused = TrainingShape(layers=1, experts=4, cluster=shape, expert_parameters=10)
-    with pytest.raises(error) as failure:
-        platform.call(symi.open_training, "refused", refused, policy, {}, "job")
-    assert type(failure.value) is error
+    shape = TrainingShape(layers=1, experts=4, cluster=cluster, expert_parameters=10)
+    with refused(error):
+        platform.call(symi.open_training, "refused", shape, policy, {}, "job")
     assert platform.query("SELECT * FROM symi.run WHERE run = 'refused'") == []
 
 
@@ -152,9 +159,9 @@ def test_a_run_is_gone_on_with_by_the_same_configuration_only(platform: Platform
     platform.call(symi.close_training, run, "FAILED")
     assert platform.call(symi.open_training, run, SHAPE, "symi", {"seed": 1}, "2").iteration == 1
     assert platform.call(symi.describe_run, run).state == "OPEN"
-    with pytest.raises(errors.Conflict, match="exists and is another one"):
+    with refused("Conflict", "exists and is another one"):
         platform.call(symi.open_training, run, SHAPE, "symi", {"seed": 2}, "job")
-    with pytest.raises(errors.Conflict, match="exists and is another one"):
+    with refused("Conflict", "exists and is another one"):
         platform.call(symi.open_training, run, SHAPE, "ema(0.5)", {"seed": 1}, "job")
 
 
@@ -186,9 +193,8 @@ def test_a_synthetic_trace_is_stored_and_profiled(service: Service) -> None:
     ]
     # The same trace again is the same trace; another of this name is refused.
     assert service.run("symi.synth", run="small", experts=4, tokens=100, iterations=3, seed=0)
-    with pytest.raises(FunctionError) as failure:
+    with refused("Conflict"):
         service.run("symi.synth", run="small", experts=4, tokens=100, iterations=3, seed=1)
-    assert (failure.value.type, failure.value.declared) == ("Conflict", True)
     run_id = service.start("symi.profile", run="small")
     profile = service.wait(run_id)["output"]
     assert profile["layers"][0]["mean_tokens"] == 100
@@ -216,21 +222,19 @@ def test_a_file_of_popularity_is_ingested_once(service: Service, tmp_path: Path)
     csv_of(path, run="job", iterations=25)
     assert service.run("symi.profile", path=str(path), pictures=False)["trace"]["iterations"] == 25
     csv_of(path, run="job", iterations=25, seed=1)
-    with pytest.raises(FunctionError, match="is stored with") as failure:
+    with refused("Conflict", "is stored with"):
         service.run("symi.profile", path=str(path), pictures=False)
-    assert failure.value.type == "Conflict"
-    with pytest.raises(FunctionError, match="a readable CSV file"):
+    with refused("InvalidArgument", "a readable CSV file"):
         service.run("symi.profile", path=str(tmp_path / "absent.csv"))
 
 
 def test_rows_are_refused_where_they_contradict_or_leave_a_gap(service: Service) -> None:
     rows = [["inline", 0, 0, 0, 5], ["inline", 0, 0, 1, 7]]
     assert service.run("symi.profile", rows=rows, pictures=False)["trace"]["experts"] == 2
-    with pytest.raises(FunctionError, match="is missing"):
+    with refused("InvalidArgument", "is missing"):
         service.run("symi.profile", rows=[*rows, ["inline", 1, 0, 0, 5]])
-    with pytest.raises(FunctionError, match="5 tokens and again 6") as failure:
+    with refused("Conflict", "5 tokens and again 6"):
         service.run("symi.profile", rows=[*rows, ["inline", 0, 0, 0, 6]])
-    assert failure.value.type == "Conflict"
 
 
 # Plans and costs, which run inside the database.
@@ -247,13 +251,11 @@ def test_a_plan_follows_the_iterations_before_it(service: Service) -> None:
     assert plan["moved"] == [2, 3, 4, 5, 6]
     first = service.run("symi.plan", iteration=0, **asked)
     assert (first["counts"], first["moved"]) == ([2, 2, 2, 2], [])
-    for refused in ({"iteration": 2}, {"iteration": 1, "policy": "best"}):
-        with pytest.raises(FunctionError) as failure:
-            service.run("symi.plan", **{**asked, **refused})
-        assert failure.value.type == "InvalidArgument"
-    with pytest.raises(FunctionError) as failure:
+    for wrong in ({"iteration": 2}, {"iteration": 1, "policy": "best"}):
+        with refused("InvalidArgument"):
+            service.run("symi.plan", **{**asked, **wrong})
+    with refused("InvalidPlacement"):
         service.run("symi.plan", iteration=1, **{**asked, "ranks": 1})
-    assert failure.value.type == "InvalidPlacement"
 
 
 LAYER = {
@@ -274,9 +276,8 @@ def test_the_paper_s_cost_example_is_priced_and_stored(service: Service) -> None
     assert cost["communication"]["overhead_percent"] == pytest.approx(1.51886, abs=1e-5)
     (row,) = service.query("SELECT * FROM symi.cost WHERE run_id = %s", run_id)
     assert row["symi_s"] == cost["communication"]["symi_s"]
-    with pytest.raises(FunctionError, match="variant") as failure:
+    with refused("InvalidArgument", "variant"):
         service.run("symi.cost", layer=LAYER, links=LINKS, variant="cloud")
-    assert failure.value.type == "InvalidArgument"
     with pytest.raises(BadArgument, match="network_bytes_per_s is 0"):
         service.start("symi.cost", layer=LAYER, links={**LINKS, "network_bytes_per_s": 0})
 
@@ -331,7 +332,7 @@ def test_a_study_answers_the_same_question_only(
     asked = {"run": "calibrated", "ranks": 16, "slots_per_rank": 4, "study": "paper"}
     again = service.run("symi.simulate", policies=["symi"], pictures=False, **asked)
     assert again["policies"] == [each for each in simulated["policies"] if each["policy"] == "symi"]
-    for refused, kind in (
+    for wrong, kind in (
         ({"policies": ["symi"], "ranks": 8}, "Conflict"),
         ({"policies": ["symi"], "iterations": {"symi": 100.0}}, "Conflict"),
         ({"policies": ["symi", "symi"]}, "InvalidArgument"),
@@ -341,9 +342,8 @@ def test_a_study_answers_the_same_question_only(
         ({"policies": ["static"], "study": "y", "ranks": 5}, "InvalidArgument"),
         ({"policies": ["static"], "study": "z", "capacity_factor": 0.0}, "InvalidArgument"),
     ):
-        with pytest.raises(FunctionError) as failure:
-            service.run("symi.simulate", pictures=False, **{**asked, **refused})
-        assert failure.value.type == kind
+        with refused(kind):
+            service.run("symi.simulate", pictures=False, **{**asked, **wrong})
 
 
 def test_pictures_of_a_simulation_are_kept(service: Service) -> None:
@@ -449,9 +449,8 @@ def test_a_finished_run_is_not_trained_again(
         "symi.train", run="whole", config=TRAINING, directory=str(tmp_path), pictures=False
     )
     assert again["report"] == trained["report"]
-    with pytest.raises(FunctionError) as failure:
+    with refused("Conflict"):
         service.run("symi.train", run="whole", config={**TRAINING, "seed": 1})
-    assert failure.value.type == "Conflict"
 
 
 def executor(url: str) -> subprocess.Popen[str]:
