@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise, permutations
 from math import inf
 
@@ -67,10 +67,8 @@ class _Search:
     width: int = 1
     stages: Sequence[range] = ()
     degrees: Sequence[list[int] | None] = ()
-    memo: dict[tuple[object, ...], _Partial | None] = None  # type: ignore[assignment]
-
-    def __post_init__(self) -> None:
-        self.memo = {}
+    memo: dict[tuple[object, ...], _Partial | None] = field(default_factory=dict)
+    alone: dict[tuple[object, ...], _Partial] = field(default_factory=dict)
 
     @property
     def microbatches(self) -> int:
@@ -110,6 +108,13 @@ class _Search:
 
     def _alone(self, i: int, mix: Sequence[int], zone: str, zones: set[str]) -> _Partial:
         """Time and money of one stage by itself."""
+        present = tuple(n > 0 for n in mix)
+        key = (self.m, self.width, len(self.stages), i, present, zone, frozenset(zones))
+        if key not in self.alone:
+            self.alone[key] = self._stage_alone(i, mix, zone, zones)
+        return replace(self.alone[key], usd_per_s=self._usd_per_s(i, mix))
+
+    def _stage_alone(self, i: int, mix: Sequence[int], zone: str, zones: set[str]) -> _Partial:
         tables, layers = self.tables, self.stages[i]
         used = [(g, self._degree(g, i)) for g, n in enumerate(mix) if n]
         compute = max(tables.stage_s(g, self.m, t, layers.start, layers.stop) for g, t in used)
