@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numba import njit
@@ -97,4 +98,4 @@ def balanced_split(
     if stops[-1] == 0:
         return None
     ends = [0, *(int(stop) for stop in stops)]
-    return tuple(b - a for a, b in zip(ends, ends[1:], strict=False))
+    return tuple(b - a for a, b in pairwise(ends))

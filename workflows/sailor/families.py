@@ -8,44 +8,58 @@ packed    stages whose replicas come from several pools: at a limit of the stage
           offers its smallest sufficient degree, and pools fill the stages where they are
           relatively cheapest
 
-A family yields `Proposal`s. A proposal stands for one layout per width; `worth` (asked before
-anything expensive is computed) says whether a bound of time and price can still matter.
+A family yields layouts with their bounds. `worth`, asked before anything expensive is computed,
+says whether a bound of time and price can still matter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, groupby, permutations, product
-from math import ceil, inf
+from itertools import combinations, groupby, pairwise, permutations, product
+from math import ceil
+
+import numpy as np
 
 from workflows.sailor.balance import balanced_split
-from workflows.sailor.layout import Kind, Layout, busy_chain, cuts, fits
+from workflows.sailor.layout import Kind, Layout, busy_chain, fits, time_bound_s, usd_per_s
 from workflows.sailor.options import Options, regions_of, widths
+from workflows.sailor.packing import Packing
 from workflows.sailor.plan import even_split
-from workflows.sailor.schedule import lower_bound_s
+from workflows.sailor.schedule import chain_bounds_s, lower_bound_s
 
 Worth = Callable[[float, float], bool]
 """(bound of the iteration in s, bound of its cost in USD) -> can it still matter"""
 
 MAX_BLOCKS = 3
 MAX_MIXED_DEPTH = 16
+MAX_DEPTH_OF_THREE = 12
 WIDTH_SCALES = (1.0, 0.75, 0.5, 0.25)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """Equal pipelines at several widths, or one finished layout."""
+    """A layout that no simulated iteration of it can beat these figures of."""
 
     options: Options
-    layouts: tuple[Layout, ...]
+    layout: Layout
+    bound_s: float
+    bound_usd: float
+
+
+def _proposal(options: Options, layout: Layout, worth: Worth) -> Proposal | None:
+    bound_s = time_bound_s(options, layout)
+    bound_usd = bound_s * usd_per_s(options, layout)
+    if not worth(bound_s, bound_usd):
+        return None
+    return Proposal(options=options, layout=layout, bound_s=bound_s, bound_usd=bound_usd)
 
 
 def _stage_counts(blocks: int, depth: int) -> Iterator[tuple[int, ...]]:
     """Compositions of P into that many positive parts."""
     for bars in combinations(range(1, depth), blocks - 1):
         edges = (0, *bars, depth)
-        yield tuple(b - a for a, b in zip(edges, edges[1:], strict=False))
+        yield tuple(b - a for a, b in pairwise(edges))
 
 
 def blocks(options: Options, worth: Worth, most_blocks: int = MAX_BLOCKS) -> Iterator[Proposal]:
@@ -56,7 +70,7 @@ def blocks(options: Options, worth: Worth, most_blocks: int = MAX_BLOCKS) -> Ite
         for pool in range(len(options.pools))
     }
     for count in range(1, min(most_blocks, len(options.pools)) + 1):
-        deepest = layers if count == 1 else min(layers, MAX_MIXED_DEPTH)
+        deepest = min(layers, (layers, MAX_MIXED_DEPTH, MAX_DEPTH_OF_THREE)[count - 1])
         for pools in permutations(by_pool, count):
             for picked in product(*(by_pool[pool] for pool in pools)):
                 for depth in range(count, deepest + 1):
@@ -88,16 +102,34 @@ def _block_proposals(
     if fewest < len(row):
         splits.add(balanced_split(options, row, len(row)))
     for split in splits:
-        if split is None:
+        if split is not None:
+            yield from _over_widths(options, row, split, candidates, worth)
+
+
+def _over_widths(
+    options: Options,
+    row: tuple[int, ...],
+    split: tuple[int, ...],
+    candidates: Sequence[int],
+    worth: Worth,
+) -> Iterator[Proposal]:
+    """Equal pipelines of one kind at several widths; the bounds of all widths at once."""
+    m = options.microbatch
+    shares = np.array([options.problem.job.microbatches(m, width) for width in candidates])
+    chain = busy_chain(options, split, row)
+    bounds = chain_bounds_s(chain, shares) + float(options.choices[row[0]].update[0])
+    rate = sum(options.choices[c].usd_per_s for c in row)
+    for width, share, chain_s in zip(candidates, shares.tolist(), bounds.tolist(), strict=True):
+        if not worth(chain_s, chain_s * rate * width):
             continue
-        layouts = []
-        for width in candidates:
-            share = problem.job.microbatches(m, width)
-            kind = Kind(choices=row, count=width, share=share)
-            if fits(options, split, kind):
-                layouts.append(Layout(microbatch=m, split=split, kinds=(kind,)))
-        if layouts:
-            yield Proposal(options=options, layouts=tuple(layouts))
+        bound_s = chain_s + options.sync_s(row[0], 0, split[0], width)
+        bound_usd = bound_s * rate * width
+        if not worth(bound_s, bound_usd):
+            continue
+        kind = Kind(choices=row, count=width, share=share)
+        if fits(options, split, kind):
+            layout = Layout(microbatch=m, split=split, kinds=(kind,))
+            yield Proposal(options=options, layout=layout, bound_s=bound_s, bound_usd=bound_usd)
 
 
 def shared_out(
@@ -118,9 +150,7 @@ def shared_out(
     low, high = 0.0, max(fill + slope * need for fill, slope, _ in lines)
     for _ in range(50):
         middle = (low + high) / 2
-        done = sum(
-            count * max(0, int((middle - fill) / slope)) for fill, slope, count in lines
-        )
+        done = sum(count * max(0, int((middle - fill) / slope)) for fill, slope, count in lines)
         low, high = (low, middle) if done >= need else (middle, high)
     shares = [max(0, int((high - fill) / slope)) for fill, slope, _ in lines]
     if min(shares) < 1:
@@ -171,37 +201,34 @@ def _separate_proposals(
     if not worth(need / sum(speeds), cheapest * need):
         return
     rows = [(c,) * depth for c in picked]
-    splits = {even_split(problem.job.layers, depth)}
+    splits: set[tuple[int, ...] | None] = {even_split(problem.job.layers, depth)}
     splits |= {balanced_split(options, row, depth) for row in rows if depth > 1}
     for split in splits:
         if split is None:
             continue
-        layouts = []
         for scale in WIDTH_SCALES:
             counts = [max(1, int(n * scale)) for n in full]
             kinds = shared_out(options, split, list(zip(rows, counts, strict=True)))
             if kinds is not None:
-                layouts.append(Layout(microbatch=m, split=split, kinds=kinds))
-        if layouts:
-            yield Proposal(options=options, layouts=tuple(layouts))
+                layout = Layout(microbatch=m, split=split, kinds=kinds)
+                proposal = _proposal(options, layout, worth)
+                if proposal is not None:
+                    yield proposal
 
 
 def packed(options: Options, worth: Worth) -> Iterator[Proposal]:
     """Stages with replicas from several pools of a region, with the even split."""
     problem, m = options.problem, options.microbatch
-    if len(options.pools) < 2:
+    rows_of_pools = regions_of(options.pools).values()
+    if not any(len(pools) > 1 for pools in rows_of_pools):
         return
     for depth in range(1, min(problem.job.layers, MAX_MIXED_DEPTH) + 1):
         split = even_split(problem.job.layers, depth)
-        times = [
-            [float(c.layer_s[stop] - c.layer_s[start]) for c in options.choices]
-            for start, stop in cuts(split)
-        ]
-        limits = sorted({t for row in times for t in row if t >= max(min(r) for r in times)})
         for members in _region_rows(options, depth):
+            packing = Packing(options=options, split=split, members=members)
             most = sum(p.room(1) for p in options.pools) // depth
             for width in widths(problem, m, most):
-                yield from _packed_at(options, split, times, limits, members, width, worth)
+                yield from _packed_at(options, packing, width, worth)
 
 
 def _region_rows(options: Options, depth: int) -> list[list[list[int]]]:
@@ -213,82 +240,37 @@ def _region_rows(options: Options, depth: int) -> list[list[list[int]]]:
     return out
 
 
-def _packed_at(  # noqa: PLR0917 - one step of the loop above
-    options: Options,
-    split: tuple[int, ...],
-    times: list[list[float]],
-    limits: Sequence[float],
-    members: list[list[int]],
-    width: int,
-    worth: Worth,
-) -> Iterator[Proposal]:
-    m = options.microbatch
-    share = options.problem.job.microbatches(m, width)
-    usable = [limit for limit in limits if worth(share * limit, 0.0)]
+def _packed_at(options: Options, packing: Packing, width: int, worth: Worth) -> Iterator[Proposal]:
+    share = options.problem.job.microbatches(options.microbatch, width)
+    usable = [limit for limit in packing.limits if worth(share * limit, 0.0)]
+    if not usable:
+        return
     for order in permutations(range(len(options.pools))):
+        rows = packing.pack(usable[-1], width, share, order)
+        if rows is None:
+            continue
         # smaller limits need more GPUs: the smallest one that can be packed is the fastest
-        low, high, rows = 0, len(usable) - 1, None
+        low, high = 0, len(usable) - 2
         while low <= high:
             middle = (low + high) // 2
-            found = _pack(options, split, times, usable[middle], members, width, share, order)
+            found = packing.pack(usable[middle], width, share, order)
             if found is None:
                 low = middle + 1
             else:
                 rows, high = found, middle - 1
-        if rows is None:
-            continue
-        columns = list(zip(*rows, strict=True))
-        grouped = [(choices, len(list(same))) for choices, same in groupby(columns)]
-        kinds = tuple(Kind(choices=c, count=n, share=share) for c, n in grouped)
-        layouts = [Layout(microbatch=m, split=split, kinds=kinds)]
-        uneven = shared_out(options, split, grouped) if len(grouped) > 1 else None
-        if uneven is not None:
-            layouts.append(Layout(microbatch=m, split=split, kinds=uneven))
-        yield Proposal(options=options, layouts=tuple(layouts))
+        yield from _packed_proposals(options, packing.split, rows, share, worth)
 
 
-def _pack(  # noqa: PLR0917 - one packing problem
-    options: Options,
-    split: tuple[int, ...],
-    times: list[list[float]],
-    limit: float,
-    members: list[list[int]],
-    width: int,
-    share: int,
-    order: Sequence[int],
-) -> list[list[int]] | None:
-    """Choices of the D replicas of every stage, pools in the given order; None if it is too much."""
-    depth = len(split)
-    offers: list[dict[int, tuple[int, int]]] = []  # stage -> pool -> (degree, choice)
-    for i, (start, stop) in enumerate(cuts(split)):
-        offer: dict[int, tuple[int, int]] = {}
-        for c, choice in enumerate(options.choices):
-            if choice.pool not in members[i] or choice.pool in offer or times[i][c] > limit:
-                continue
-            if choice.fits(start, stop, min(share, depth - i)):
-                offer[choice.pool] = (choice.degree, c)
-        if not offer:
-            return None
-        offers.append(offer)
-    need = [width] * depth
-    rows: list[list[int]] = [[] for _ in range(depth)]
-    for place, pool in enumerate(order):
-        later = set(order[place + 1 :])
-        left = sum(count for _, count in options.pools[pool].zones)
-        for i in sorted(range(depth), key=lambda s: _advantage(offers[s], pool, later)):
-            if pool not in offers[i] or not need[i]:
-                continue
-            degree, c = offers[i][pool]
-            n = min(need[i], left // degree)
-            rows[i] += [c] * n
-            need[i] -= n
-            left -= n * degree
-    return rows if not any(need) else None
-
-
-def _advantage(offer: dict[int, tuple[int, int]], pool: int, later: set[int]) -> float:
-    """GPUs of this pool per GPU of the others, for one replica: small means use it here."""
-    if pool not in offer:
-        return inf
-    others = [degree for other, (degree, _) in offer.items() if other in later]
-    return offer[pool][0] / min(others) if others else 0.0
+def _packed_proposals(
+    options: Options, split: tuple[int, ...], rows: list[list[int]], share: int, worth: Worth
+) -> Iterator[Proposal]:
+    """The packed pipelines with equal shares, and with shares by speed."""
+    grouped = [(c, len(list(same))) for c, same in groupby(zip(*rows, strict=True))]
+    equal = tuple(Kind(choices=c, count=n, share=share) for c, n in grouped)
+    uneven = shared_out(options, split, grouped) if len(grouped) > 1 else None
+    for kinds in (equal, uneven):
+        if kinds is not None:
+            layout = Layout(microbatch=options.microbatch, split=split, kinds=kinds)
+            proposal = _proposal(options, layout, worth)
+            if proposal is not None:
+                yield proposal

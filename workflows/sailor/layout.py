@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, permutations
 
 from workflows.sailor.options import Options
 from workflows.sailor.plan import Plan, Replica, stages_from_split
+from workflows.sailor.prices import region_of
 from workflows.sailor.schedule import Chain, lower_bound_s
+
+MAX_ORDERED_ZONES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,25 +115,41 @@ def usd_per_s(options: Options, layout: Layout) -> float:
 
 
 def to_plans(options: Options, layout: Layout) -> list[Plan]:
-    """The plans of a layout: zones filled stage by stage, and pipeline by pipeline.
+    """The plans of a layout: zones filled stage by stage and pipeline by pipeline, in any order.
 
-    Both are the same where a region has one zone. An order in which the replicas do not fit their
-    zones is left out.
+    Which zones follow one another decides the slowest link of a ring, so every order of up to
+    `MAX_ORDERED_ZONES` zones is tried; of more zones only the largest-first one. An order in which
+    the replicas do not fit their zones is left out.
     """
-    orders = [
-        [(i, j) for i in range(layout.depth) for j in range(layout.width)],
-        [(i, j) for j in range(layout.width) for i in range(layout.depth)],
-    ]
-    single = all(len(pool.zones) == 1 for pool in options.pools)
-    plans = [_place(options, layout, order) for order in (orders[:1] if single else orders)]
+    used = {options.choices[c].pool for kind in layout.kinds for c in kind.choices}
+    zones = list(dict.fromkeys(z for pool in sorted(used) for z, _ in options.pools[pool].zones))
+    if len({(region_of(z)) for z in zones}) == len(zones):
+        orders = [tuple(zones)]
+    elif len(zones) <= MAX_ORDERED_ZONES:
+        orders = list(permutations(zones))
+    else:
+        orders = [tuple(zones)]
+    by_stage = [(i, j) for i in range(layout.depth) for j in range(layout.width)]
+    by_pipeline = [(i, j) for j in range(layout.width) for i in range(layout.depth)]
+    fills = [by_stage] if len(orders) == 1 or layout.depth == 1 else [by_stage, by_pipeline]
+    plans = [_place(options, layout, fill, order) for order in orders for fill in fills]
     return list(dict.fromkeys(plan for plan in plans if plan is not None))
 
 
-def _place(options: Options, layout: Layout, order: Sequence[tuple[int, int]]) -> Plan | None:
+def _place(
+    options: Options,
+    layout: Layout,
+    fill: Sequence[tuple[int, int]],
+    zone_order: Sequence[str],
+) -> Plan | None:
     columns = [kind for kind in layout.kinds for _ in range(kind.count)]
-    free = [dict(pool.zones) for pool in options.pools]
+    rank = {zone: place for place, zone in enumerate(zone_order)}
+    free = [
+        dict(sorted(pool.zones, key=lambda entry: rank.get(entry[0], len(rank))))
+        for pool in options.pools
+    ]
     grid: list[list[Replica | None]] = [[None] * layout.width for _ in range(layout.depth)]
-    for i, j in order:
+    for i, j in fill:
         choice = options.choices[columns[j].choices[i]]
         zones = free[choice.pool]
         zone = next((z for z, left in zones.items() if left >= choice.degree), None)

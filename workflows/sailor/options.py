@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
+from workflows.sailor.errors import BadLink
 from workflows.sailor.network import Endpoint, Link
 from workflows.sailor.plan import Availability
 from workflows.sailor.prices import region_of
@@ -97,6 +99,8 @@ class Options:
     microbatch: int
     pools: Sequence[Pool]
     choices: list[Choice] = field(default_factory=list)
+    bad_links: set[str] = field(default_factory=set)
+    """fits that are not positive where they were needed; layouts that need them are left out"""
     _hops: dict[tuple[int, int, int], float] = field(default_factory=dict)
     _rings: dict[tuple[int, float, int], float] = field(default_factory=dict)
     _lone: dict[int, Link | None] = field(default_factory=dict)
@@ -137,9 +141,8 @@ class Options:
             a, b = self.choices[sender], self.choices[receiver]
             size = self.problem.profile.size_of(1)[layer].output_floats
             size *= self.problem.job.float_bytes * self.microbatch
-            self._hops[key] = min(
-                (link.send_s(size) for link in self._between(a, b)), default=float("inf")
-            )
+            times = [self._or_never(link, size, None) for link in self._between(a, b)]
+            self._hops[key] = min(times, default=inf)
         return self._hops[key]
 
     def _between(self, a: Choice, b: Choice) -> list[Link]:
@@ -161,11 +164,21 @@ class Options:
             if pool not in self._lone:
                 self._lone[pool] = self._inside(pool)
             link = self._lone[pool]
-            if link is None:
-                self._rings[key] = float("inf") if width > 1 else 0.0
+            if width == 1:
+                self._rings[key] = 0.0
             else:
-                self._rings[key] = link.all_reduce_s(size_bytes, width)
+                self._rings[key] = inf if link is None else self._or_never(link, size_bytes, width)
         return self._rings[key]
+
+    def _or_never(self, link: Link, size_bytes: float, width: int | None) -> float:
+        """Seconds of a send (no width) or all-reduce; infinite where the fit is not positive."""
+        try:
+            if width is None:
+                return link.send_s(size_bytes)
+            return link.all_reduce_s(size_bytes, width)
+        except BadLink:
+            self.bad_links.add(link.name)
+            return inf
 
     def _inside(self, pool: int) -> Link | None:
         gpu = self.pools[pool].gpu
@@ -181,7 +194,9 @@ class Options:
     def sync_s(self, choice: int, start: int, stop: int, width: int) -> float:
         """All-reduce of a stage of D replicas of one choice, at best."""
         flows = min(MAX_SYNC_FLOWS, self.choices[choice].degree)
-        return self.ring_s(self.choices[choice].pool, self.weights_bytes(start, stop) / flows, width)
+        return self.ring_s(
+            self.choices[choice].pool, self.weights_bytes(start, stop) / flows, width
+        )
 
 
 def widths(problem: Problem, microbatch: int, most: int) -> list[int]:

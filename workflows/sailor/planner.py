@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from math import ceil, inf
 
-from workflows.sailor.errors import BadJob, NoFeasiblePlan
+from workflows.sailor.errors import BadJob, BadLink, MissingLink, NoFeasiblePlan
 from workflows.sailor.families import Proposal, blocks, packed, separate
-from workflows.sailor.layout import Layout, time_bound_s, to_plans, usd_per_s
+from workflows.sailor.layout import to_plans
 from workflows.sailor.memory import WorkerMemory, worker_memory
 from workflows.sailor.options import Options, Pool, pools_of
 from workflows.sailor.plan import Availability, even_split
@@ -40,13 +40,15 @@ class _State:
     deadline: float
     keep: int
     best: list[Candidate] = field(default_factory=list)
-    waiting: list[tuple[float, int, Options, Layout]] = field(default_factory=list)
+    waiting: list[tuple[float, int, Proposal]] = field(default_factory=list)
     serial: Iterator[int] = field(default_factory=count)
     considered: int = 0
     pruned: int = 0
     simulated: int = 0
     misses: int = 0
     """simulated plans that keep no limit"""
+    unusable: set[str] = field(default_factory=set)
+    """errors of links that some layout needed"""
 
     def late(self) -> bool:
         return time.perf_counter() >= self.deadline
@@ -65,29 +67,27 @@ class _State:
         return (bound_s if goal.objective == "throughput" else bound_usd) < self.incumbent()
 
     def offer(self, proposal: Proposal) -> None:
-        for layout in proposal.layouts:
-            self.considered += 1
-            bound_s = time_bound_s(proposal.options, layout)
-            bound_usd = bound_s * usd_per_s(proposal.options, layout)
-            if not self.worth(bound_s, bound_usd):
-                self.pruned += 1
-                continue
-            figure = bound_s if self.goal.objective == "throughput" else bound_usd
-            entry = (figure, next(self.serial), proposal.options, layout)
-            heapq.heappush(self.waiting, entry)
+        """Put a layout that can still matter into the queue."""
+        self.considered += 1
+        throughput = self.goal.objective == "throughput"
+        figure = proposal.bound_s if throughput else proposal.bound_usd
+        heapq.heappush(self.waiting, (figure, next(self.serial), proposal))
 
-    def settle(self, problem: Problem, most: int | None = None) -> None:
+    def settle(self, problem: Problem) -> None:
         """Simulate waiting layouts in order of their bound while one can still win."""
-        while self.waiting and most != 0 and not self.late():
-            figure, _, options, layout = heapq.heappop(self.waiting)
+        while self.waiting and not self.late():
+            figure, _, proposal = heapq.heappop(self.waiting)
             if figure >= self.incumbent():
                 self.pruned += 1 + len(self.waiting)
                 self.waiting.clear()
                 return
-            most = None if most is None else most - 1
-            for plan in to_plans(options, layout):
+            for plan in to_plans(proposal.options, proposal.layout):
                 self.simulated += 1
-                estimate = simulate(problem, plan)
+                try:
+                    estimate = simulate(problem, plan)
+                except (BadLink, MissingLink) as error:
+                    self.unusable.add(str(error))
+                    continue
                 if not estimate.feasible or not self.goal.met_by(estimate):
                     self.misses += 1
                     continue
@@ -134,8 +134,17 @@ def search(
         considered=state.considered,
         pruned=state.pruned,
         simulated=state.simulated,
+        unusable_links=tuple(sorted(state.unusable | _bad_links(options))),
         bound_s=relaxed_bound_s(options) if goal.objective == "throughput" else None,
     )
+
+
+def _bad_links(options: Sequence[Options]) -> set[str]:
+    return {
+        f"link {name}: the fit is not positive where it was needed"
+        for chosen in options
+        for name in chosen.bad_links
+    }
 
 
 def _options(problem: Problem, pools: Sequence[Pool]) -> list[Options]:
@@ -144,9 +153,7 @@ def _options(problem: Problem, pools: Sequence[Pool]) -> list[Options]:
     return [options for options in built if options.choices]
 
 
-def _stages_of_search(
-    options: Sequence[Options], state: _State
-) -> Iterator[Iterator[Proposal]]:
+def _stages_of_search(options: Sequence[Options], state: _State) -> Iterator[Iterator[Proposal]]:
     """Families from cheap to dear, so that an early good plan prunes the later ones."""
 
     def each(family: str) -> Iterator[Proposal]:
@@ -173,9 +180,9 @@ def relaxed_bound_s(options: Sequence[Options]) -> float:
     best = inf
     for chosen in options:
         need = ceil(chosen.problem.job.global_batch / chosen.microbatch)
-        per_layer = {}
+        per_layer: dict[int, list[float]] = {}
         for c in chosen.choices:
-            row = c.degree * (c.layer_s[1:] - c.layer_s[:-1])
+            row = [float(x) for x in c.degree * (c.layer_s[1:] - c.layer_s[:-1])]
             known = per_layer.get(c.pool)
             per_layer[c.pool] = row if known is None else [*map(min, known, row)]
         weights = [sum(column) for column in zip(*per_layer.values(), strict=True)]
@@ -197,7 +204,9 @@ def _nothing(
 ) -> NoFeasiblePlan:
     """Why there is no plan: memory, or the limit that the nearest plan misses."""
     if not complete:
-        return NoFeasiblePlan("the time limit ended the search before it found a plan; give it more")
+        return NoFeasiblePlan(
+            "the time limit ended the search before it found a plan; give it more"
+        )
     limited = goal.max_cost_usd is not None or goal.max_iteration_s is not None
     if not limited:
         return _memory_error(problem, options)

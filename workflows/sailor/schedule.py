@@ -153,3 +153,17 @@ def lower_bound_s(chain: Chain, microbatches: int) -> float:
         best = max(best, busy, filled)
         before += f + b
     return best
+
+
+def chain_bounds_s(chain: Chain, microbatches: NDArray[np.int64]) -> Floats:
+    """`lower_bound_s` for many numbers of microbatches at once."""
+    forward, backward = np.array(chain.forward_s), np.array(chain.backward_s)
+    depth = forward.size
+    work = forward + backward
+    before = np.cumsum(work) - work
+    n = microbatches[None, :].astype(np.float64)
+    busy = before[:, None] + n * work[:, None]
+    left = np.maximum(0.0, n - (depth - np.arange(depth))[:, None])
+    filled = (work.sum() - backward)[:, None] + n * backward[:, None] + left * forward[:, None]
+    bounds: Floats = np.maximum(busy, filled).max(axis=0)
+    return bounds

@@ -69,15 +69,17 @@ class SearchResult:
     complete: bool
     """False if a time limit ended the search: the first candidate is the best found so far"""
     considered: int
-    """layouts that were looked at"""
+    """layouts whose bound was good enough to be queued (or that the planner lists)"""
     pruned: int
-    """layouts that a lower bound ruled out"""
+    """queued layouts that were ruled out by a better plan"""
     simulated: int
     """plans that were scored by the simulator"""
     skipped_oom: int = 0
     """better-ranked plans of the planner that do not fit their cards"""
+    unusable_links: tuple[str, ...] = ()
+    """links that some layout needed and that are missing or have no positive bandwidth there"""
     bound_s: float | None = None
-    """no layout of the searched family is faster than this (throughput, complete search only)"""
+    """no plan of any shape on these GPUs is faster (a relaxation; throughput only)"""
 
     @property
     def best(self) -> Candidate:
@@ -101,6 +103,7 @@ class SearchResult:
             "pruned": self.pruned,
             "simulated": self.simulated,
             "skipped_oom": self.skipped_oom,
+            "unusable_links": list(self.unusable_links),
             "bound_s": self.bound_s,
             "gap": self.gap,
             "candidates": [candidate.to_json() for candidate in self.candidates],
