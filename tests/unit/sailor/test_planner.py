@@ -137,9 +137,7 @@ def test_no_even_mix_of_two_types_beats_the_search(published):
                     [Replica(gpu=c[i][0], degree=c[i][1], zone=Z) for c in chains]
                     for i in range(depth)
                 ]
-                plan = Plan(
-                    microbatch=m, stages=stages_from_split(even_split(26, depth), rows)
-                )
+                plan = Plan(microbatch=m, stages=stages_from_split(even_split(26, depth), rows))
                 used = plan.gpus_used()
                 if any(n > cluster[key] for key, n in used.items()):
                     continue
@@ -180,11 +178,11 @@ def test_a_time_limit_too_short_for_any_plan_says_so(published):
 
 def test_the_nearest_plan_comes_with_a_limit_that_cannot_be_kept(published):
     cluster = {("A100-40", Z): 16}
-    with pytest.raises(NoFeasiblePlan, match="0.01 USD") as budget:
+    with pytest.raises(NoFeasiblePlan, match=r"0\.01 USD") as budget:
         search(published(), cluster, Goal(max_cost_usd=0.01))
     assert budget.value.reason == "budget"
     assert Plan.from_json(budget.value.best["plan"]).gpus_used()
-    with pytest.raises(NoFeasiblePlan, match="5 it/s") as floor:
+    with pytest.raises(NoFeasiblePlan, match="with at least 5") as floor:
         search(published(), cluster, Goal(objective="cost", min_iterations_per_s=5))
     assert floor.value.reason == "throughput"
     assert pickle.loads(pickle.dumps(floor.value)).best == floor.value.best

@@ -50,7 +50,12 @@ def test_the_published_plan_is_found(published, vectors, index):
 
 @pytest.mark.parametrize(
     ("a100", "v100", "iterations_per_s", "usd"),
-    [(32, 96, 0.1700, 0.6288), (80, 240, 0.3609, 0.7545), (80, 0, 0.27224, 0.2998), (128, 0, 0.41753, 0.3128)],
+    [
+        (32, 96, 0.1700, 0.6288),
+        (80, 240, 0.3609, 0.7545),
+        (80, 0, 0.27224, 0.2998),
+        (128, 0, 0.41753, 0.3128),
+    ],
 )
 def test_figures_of_the_paper_to_four_digits(published, a100, v100, iterations_per_s, usd):
     zone = "us-central1-a"
@@ -70,7 +75,9 @@ def test_ratios_of_the_first_figure(published, vectors):
     for case in vectors:
         if case["id"].startswith(("S0", "S12", "S13")):
             ours[case["id"]] = reference(published, case).best.estimate.iteration_s
-    alone, more, elsewhere = (next(v for k, v in ours.items() if k.startswith(p)) for p in ("S0", "S12", "S13"))
+    alone, more, elsewhere = (
+        next(v for k, v in ours.items() if k.startswith(p)) for p in ("S0", "S12", "S13")
+    )
     assert alone / more == pytest.approx(1.166, abs=0.001)
     assert alone / elsewhere == pytest.approx(1.896, abs=0.001)
     assert set(ours) <= set(time)
