@@ -74,8 +74,11 @@ class _State:
         heapq.heappush(self.waiting, (figure, next(self.serial), proposal))
 
     def settle(self, problem: Problem) -> None:
-        """Simulate waiting layouts in order of their bound while one can still win."""
-        while self.waiting and not self.late():
+        """Simulate waiting layouts in order of their bound while one can still win.
+
+        After the deadline it goes on only until there is a plan at all.
+        """
+        while self.waiting and not (self.late() and self.best):
             figure, _, proposal = heapq.heappop(self.waiting)
             if figure >= self.incumbent():
                 self.pruned += 1 + len(self.waiting)
@@ -155,20 +158,14 @@ def _options(problem: Problem, pools: Sequence[Pool]) -> list[Options]:
 
 def _stages_of_search(options: Sequence[Options], state: _State) -> Iterator[Iterator[Proposal]]:
     """Families from cheap to dear, so that an early good plan prunes the later ones."""
-
-    def each(family: str) -> Iterator[Proposal]:
-        for chosen in options:
-            if family == "one":
-                yield from blocks(chosen, state.worth, 1)
-            elif family == "separate":
-                yield from separate(chosen, state.worth)
-            elif family == "packed":
-                yield from packed(chosen, state.worth)
-            else:
-                yield from blocks(chosen, state.worth)
-
-    for family in ("one", "separate", "packed", "blocks"):
-        yield each(family)
+    for chosen in options:
+        yield blocks(chosen, state.worth, 1)
+    for chosen in options:
+        yield separate(chosen, state.worth)
+    for chosen in options:
+        yield packed(chosen, state.worth)
+    for chosen in options:
+        yield blocks(chosen, state.worth)
 
 
 def relaxed_bound_s(options: Sequence[Options]) -> float:

@@ -6,7 +6,6 @@ zone and degree; the others leave or join. A worker that stays loads the layers 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,27 +35,41 @@ class Action:
 
 def actions(old: Plan | None, new: Plan) -> list[Action]:
     """One action per worker of either plan; as many as possible keep the layers they hold."""
-    left: dict[Replica, list[Place]] = defaultdict(list)
-    for place, replica in _places(old) if old else []:
-        left[replica].append(place)
+    before = dict(_places(old)) if old else {}
+    matched = _match(old, new)
     out: list[Action] = []
     for place, replica in _places(new):
-        layers = set(new.stages[place.stage].layers)
-        candidates = left[replica]
-        if not candidates:
-            out.append(_action("join", replica, None, place, set(), layers))
+        needed = set(new.stages[place.stage].layers)
+        source = matched.get(place)
+        if old is None or source is None:
+            out.append(_action("join", replica, None, place, set(), needed))
             continue
-        assert old is not None  # candidates come from the old plan
-        before = max(candidates, key=lambda p: len(layers & set(old.stages[p.stage].layers)))
-        candidates.remove(before)
-        held = set(old.stages[before.stage].layers)
-        kind: Literal["stay", "move"] = "stay" if held == layers and before == place else "move"
-        out.append(_action(kind, replica, before, place, held, layers))
-    for replica, places in left.items():
-        for place in places:
-            held = set(old.stages[place.stage].layers) if old else set()
-            out.append(_action("leave", replica, place, None, held, set()))
+        held = set(old.stages[source.stage].layers)
+        same = held == needed and source == place
+        out.append(_action("stay" if same else "move", replica, source, place, held, needed))
+    for place in before.keys() - set(matched.values()):
+        held = set(old.stages[place.stage].layers) if old else set()
+        out.append(_action("leave", before[place], place, None, held, set()))
     return out
+
+
+def _match(old: Plan | None, new: Plan) -> dict[Place, Place]:
+    """New place -> old place of the same kind of worker, largest overlap of layers first."""
+    if old is None:
+        return {}
+    pairs = [
+        (len(set(old.stages[a.stage].layers) & set(new.stages[b.stage].layers)), a == b, b, a)
+        for b, wanted in _places(new)
+        for a, have in _places(old)
+        if wanted == have
+    ]
+    found: dict[Place, Place] = {}
+    taken: set[Place] = set()
+    for _, _, place, source in sorted(pairs, key=lambda pair: (-pair[0], not pair[1])):
+        if place not in found and source not in taken:
+            found[place] = source
+            taken.add(source)
+    return found
 
 
 def _places(plan: Plan) -> list[tuple[Place, Replica]]:

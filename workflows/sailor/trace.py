@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any, Final
 
@@ -45,7 +45,7 @@ class Segment:
 
 
 def segments_of(rows: Sequence[tuple[float, Availability]]) -> list[Segment]:
-    """Rows (time, availability) to segments: equal neighbours are one, an empty start is dropped."""
+    """Rows (time, availability) to segments; equal neighbours are one, no empty start."""
     if not rows:
         raise BadProfileFile("the trace has no row")
     changes: list[tuple[float, Availability]] = []
@@ -82,7 +82,7 @@ def segments_from_json(entries: Iterable[Mapping[str, Any]], gpu: str, zone: str
 class Policy:
     """How a job reacts to changes."""
 
-    goal: Goal = Goal()
+    goal: Goal = field(default_factory=Goal)
     reconfiguration_s: float = sum(RECONFIGURATION_S.values())
     time_limit_s: float | None = None
     """of each search"""
