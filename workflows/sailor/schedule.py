@@ -167,3 +167,9 @@ def chain_bounds_s(chain: Chain, microbatches: NDArray[np.int64]) -> Floats:
     filled = (work.sum() - backward)[:, None] + n * backward[:, None] + left * forward[:, None]
     bounds: Floats = np.maximum(busy, filled).max(axis=0)
     return bounds
+
+
+def operations(stage: int, depth: int, microbatches: int) -> list[tuple[bool, int]]:
+    """(is it a forward, which microbatch) in the order in which stage i of P runs them."""
+    warm = min(microbatches, depth - stage)
+    return [_operation(position, warm, microbatches) for position in range(2 * microbatches)]
