@@ -35,6 +35,7 @@ MAX_BLOCKS = 3
 MAX_MIXED_DEPTH = 16
 MAX_DEPTH_OF_THREE = 12
 WIDTH_SCALES = (1.0, 0.75, 0.5, 0.25)
+BISECTIONS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +149,7 @@ def shared_out(
         slope = (far - near) / need
         lines.append((near - slope * need, slope, count))
     low, high = 0.0, max(fill + slope * need for fill, slope, _ in lines)
-    for _ in range(50):
+    for _ in range(BISECTIONS):
         middle = (low + high) / 2
         done = sum(count * max(0, int((middle - fill) / slope)) for fill, slope, count in lines)
         low, high = (low, middle) if done >= need else (middle, high)
@@ -208,6 +209,11 @@ def _separate_proposals(
             continue
         for scale in WIDTH_SCALES:
             counts = [max(1, int(n * scale)) for n in full]
+            speed = sum(
+                depth * n / float(c.layer_s[-1]) for n, c in zip(counts, choices, strict=True)
+            )
+            if not worth(need / speed, cheapest * need):
+                continue
             kinds = shared_out(options, split, list(zip(rows, counts, strict=True)))
             if kinds is not None:
                 layout = Layout(microbatch=m, split=split, kinds=kinds)
