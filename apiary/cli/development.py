@@ -1,8 +1,8 @@
 """What `apiary dev` runs: one process group, in one folder, until a signal.
 
 Started in this order and stopped in the opposite one: the folder's lock, PostgreSQL, the platform
-in it, the server. The first SIGINT, SIGTERM or SIGHUP stops all of it cleanly; the second ends it at
-once (the database recovers at the next start).
+in it, the server. The first SIGINT, SIGTERM or SIGHUP stops all of it cleanly; the second ends it
+at once (the database recovers at the next start).
 """
 
 from __future__ import annotations
