@@ -46,26 +46,32 @@ T = TypeVar("T")
 
 # A throw-away server need not survive a power failure. Tests of durability say fsync=on themselves.
 _MEMORY_BYTES = 2 * 1024**3  # free, for a server's data to be kept in memory
-FAST_SETTINGS = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "128MB"}
+FAST_SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "128MB",
+    "shared_preload_libraries": "pg_stat_statements",
+    "max_connections": "200",
+}
 
 
 class LoopThread:
     """An event loop in a thread of its own, for calling asynchronous code from synchronous code."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine there and return its result."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def close(self) -> None:
         """Stop the loop."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
-        self._loop.close()
+        self.loop.close()
 
 
 class TestServer:
@@ -166,7 +172,7 @@ class Platform:
     def invoke(self, function: str, /, *, run_id: str | None = None, **document: Any) -> Outcome:
         """Invoke a function with a JSON document as its input; return the recorded outcome."""
         invocation = Invocation(
-            run_id=run_id or new_run_id(),
+            run_id=new_run_id() if run_id is None else run_id,
             application=self.application,
             function=function,
             input=json.dumps(document),

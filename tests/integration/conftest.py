@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
@@ -30,44 +33,82 @@ def write_application(folder: Path, files: Files, *, name: str, provenance: str 
     return folder
 
 
-@pytest.fixture
-def bundle_of(tmp_path: Path) -> Callable[..., Bundle]:
-    """Builds the bundle of an application given as files."""
-    made: list[Path] = []
+class Workshop:
+    """Builds bundles in a folder and deploys them into databases of their own."""
 
-    def build(files: Files, *, name: str = "app", provenance: str = "full") -> Bundle:
-        folder = tmp_path / f"application_{len(made)}"
-        made.append(folder)
+    def __init__(self, server: TestServer, folder: Path) -> None:
+        self._server = server
+        self._folder = folder
+        self._bundles = 0
+        self._made: list[tuple[Platform, str]] = []
+
+    def bundle(self, files: Files, *, name: str = "app", provenance: str = "full") -> Bundle:
+        self._bundles += 1
+        folder = self._folder / f"application_{self._bundles}"
         write_application(folder, files, name=name, provenance=provenance)
         return build_bundle(Application.read(folder))
 
-    return build
-
-
-@pytest.fixture
-def make_app(apiary_server: TestServer, bundle_of: Callable[..., Bundle]) -> Iterator[MakeApp]:
-    """Deploys an application given as files into a database of its own; closes everything."""
-    made: list[tuple[Platform, str]] = []
-
     def make(
-        files: Files,
-        *,
-        name: str = "app",
-        provenance: str = "full",
-        settings: PostgresSettings | None = None,
+        self, files: Files, *, settings: PostgresSettings | None = None, **options: str
     ) -> Platform:
-        bundle = bundle_of(files, name=name, provenance=provenance)
-        database = apiary_server.create_database()
-        platform = Platform(apiary_server.url(database), bundle.application, settings)
-        made.append((platform, database))
+        bundle = self.bundle(files, **options)
+        database = self._server.create_database()
+        platform = Platform(self._server.url(database), bundle.application, settings)
+        self._made.append((platform, database))
         with psycopg.connect(platform.url, autocommit=True) as connection:
             deploy(connection, bundle, principal="test")
         return platform
 
-    yield make
-    for platform, database in made:
-        platform.close()
-        apiary_server.drop_database(database)
+    def close(self) -> None:
+        """Close and drop everything."""
+        for platform, database in self._made:
+            platform.close()
+            self._server.drop_database(database)
+
+
+@pytest.fixture
+def workshop(apiary_server: TestServer, tmp_path: Path) -> Iterator[Workshop]:
+    """Applications of one test."""
+    made = Workshop(apiary_server, tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def bundle_of(workshop: Workshop) -> Callable[..., Bundle]:
+    """Builds the bundle of an application given as files."""
+    return workshop.bundle
+
+
+@pytest.fixture
+def make_app(workshop: Workshop) -> MakeApp:
+    """Deploys an application given as files into a database of its own."""
+    return workshop.make
+
+
+@pytest.fixture
+def make_workshop(tmp_path: Path) -> Callable[[TestServer], Workshop]:
+    """A workshop on another server, which the test itself removes."""
+    return lambda server: Workshop(server, tmp_path)
+
+
+@pytest.fixture
+def test_directory() -> Iterator[Path]:
+    """A directory that every account can enter, for a server of the test's own."""
+    directory = Path(tempfile.mkdtemp(prefix="apiary-test-"))
+    directory.chmod(0o755)
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="module")
+def make_shared_app(
+    apiary_server: TestServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MakeApp]:
+    """The same for an application that all tests of a module use."""
+    made = Workshop(apiary_server, tmp_path_factory.mktemp("shared"))
+    yield made.make
+    made.close()
 
 
 @pytest.fixture
@@ -101,11 +142,25 @@ def dump() -> Callable[[str], list[tuple[object, ...]]]:
             tables = connection.execute(
                 "SELECT c.oid::regclass::text FROM pg_class c"
                 " JOIN pg_namespace n ON n.oid = relnamespace"
-                " WHERE relkind IN ('r', 'p') AND nspname !~ '^pg_|^information_schema$' ORDER BY 1"
+                " WHERE relkind IN ('r', 'p') AND nspname !~ '^pg_|^information_schema$'"
+                " AND relname <> 'runtime_module' ORDER BY 1"
             ).fetchall()
             for (table,) in tables:
-                rows = connection.execute(f"SELECT t::text FROM {table} t ORDER BY 1".encode())
-                found += [(table, *row) for row in rows]
+                content = f"SELECT md5(string_agg(t::text, ' ' ORDER BY t::text)) FROM {table} t"
+                found += [(table, *row) for row in connection.execute(content.encode())]
         return found
 
     return read
+
+
+@pytest.fixture(scope="session")
+def wait_until() -> Callable[..., None]:
+    """Waits for a condition, and fails when it does not come true in time."""
+
+    def wait(condition: Callable[[], object], within_s: float = 20.0) -> None:
+        ends = time.monotonic() + within_s
+        while not condition():
+            assert time.monotonic() < ends, "the condition did not come true in time"
+            time.sleep(0.01)
+
+    return wait

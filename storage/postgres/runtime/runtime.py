@@ -28,7 +28,7 @@ from apiary_runtime.interrupts import (
     transaction_isolation,
 )
 from apiary_runtime.output import kept_output
-from apiary_runtime.payload import read_input
+from apiary_runtime.payload import encode_input, read_input
 from apiary_runtime.records import (
     INSERT_DEFERRED,
     INSERT_OPERATION,
@@ -38,7 +38,7 @@ from apiary_runtime.records import (
     outcome_text,
 )
 
-from apiary.authoring.values import canonical, digest, dumps
+from apiary.authoring.values import canonical, digest
 from apiary.errors import ApiaryError, BadArgument, DeployError, IdempotencyMismatch, LeaseLost
 
 # The SQL states of this runtime; the engine knows them.
@@ -96,6 +96,7 @@ class Runtime:
             if not function.is_loaded:
                 self._load(loaded, function)
             kwargs, document = function.function.signature.normalise(read_input(input_text))
+            stored_input = encode_input(document)
         except ApiaryError as error:
             return _leave(error)
         call = Call(function.function, loaded, kwargs)
@@ -105,7 +106,7 @@ class Runtime:
         operation = Operation(
             seq=seq,
             name=name,
-            input=dumps(document),
+            input=stored_input,
             input_digest=digest(canonical(document)),
             output=call.output,
             error=call.error_text,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,16 @@ def version(answer: int, **scripts: str) -> dict[str, str]:
     files = {"functions/box/__init__.py": function(answer)}
     files["functions/box/sql/001_tables.sql"] = TABLE
     return files | {f"functions/box/sql/{name}.sql": text for name, text in scripts.items()}
+
+
+@pytest.fixture(scope="module")
+def unchanged(make_shared_app: MakeApp) -> Iterator[Platform]:
+    """Version 1, for deploys that are refused; at the end it must be what it was."""
+    app = make_shared_app(version(1))
+    yield app
+    assert app.call("box.answer") == 1
+    assert app.query("SELECT * FROM box.item") == []
+    assert len(app.query("SELECT * FROM apiary.deployment")) == 1
 
 
 def connect(url: str, **options: Any) -> psycopg.Connection[Any]:
@@ -106,21 +116,23 @@ def test_the_order_of_scripts_is_their_number_and_each_is_applied_once(
 
 
 def test_an_edited_script_is_refused_and_nothing_changes(
-    make_app: MakeApp, bundle_of: BundleOf
+    unchanged: Platform, bundle_of: BundleOf
 ) -> None:
-    app = make_app(version(1))
     edited = version(2) | {"functions/box/sql/001_tables.sql": TABLE + " -- edited"}
-    with connect(app.url) as connection, pytest.raises(ConflictError, match="was edited") as caught:
+    with (
+        connect(unchanged.url) as connection,
+        pytest.raises(ConflictError, match="was edited") as caught,
+    ):
         deploy(connection, bundle_of(edited), principal="test")
     assert caught.value.file == "functions/box/sql/001_tables.sql"
-    assert app.call("box.answer") == 1
+    assert unchanged.call("box.answer") == 1
 
 
 @pytest.mark.parametrize(
     ("script", "line", "message"),
     [
         ("SELECT 1;\nSELECT 2;\nCOMMIT;", 3, "COMMIT in a table script"),
-        ("SELECT 1;\n\nCREATE TABLE box.t (a int,\n  b nonsense);", 4, 'type "nonsense" does not'),
+        ("SELECT 1;\n\nCREATE TABLE box.t (a int,\n  b wrong);", 4, 'type "wrong" does not exist'),
         ("SELECT 1;\nCREATE TABLE box.item ();", 2, 'relation "item" already exists'),
         ("--\n\nSELEC 1;", 3, "syntax error"),
         ("DO $$ BEGIN\n COMMIT; END $$;", 1, "invalid transaction termination"),
@@ -128,20 +140,18 @@ def test_an_edited_script_is_refused_and_nothing_changes(
     ],
 )
 def test_an_error_in_a_script_has_file_and_line(
-    make_app: MakeApp, bundle_of: BundleOf, script: str, line: int, message: str
+    unchanged: Platform, bundle_of: BundleOf, script: str, line: int, message: str
 ) -> None:
-    app = make_app(version(1))
-    with connect(app.url) as connection, pytest.raises(DeployError, match=message) as caught:
+    with connect(unchanged.url) as connection, pytest.raises(DeployError, match=message) as caught:
         deploy(connection, bundle_of(version(2, **{"002_wrong": script})), principal="test")
     assert (caught.value.file, caught.value.line) == ("functions/box/sql/002_wrong.sql", line)
-    assert app.call("box.answer") == 1
-    assert app.query("SELECT * FROM box.item") == []
+    assert unchanged.call("box.answer") == 1
+    assert unchanged.query("SELECT * FROM box.item") == []
 
 
 def test_a_statement_is_checked_against_the_real_tables(
-    make_app: MakeApp, bundle_of: BundleOf
+    unchanged: Platform, bundle_of: BundleOf
 ) -> None:
-    app = make_app(version(1))
     wrong = version(2) | {
         "functions/box/more.py": """
             from apiary import Database, function
@@ -151,29 +161,28 @@ def test_a_statement_is_checked_against_the_real_tables(
                 return db.value("SELECT nn FROM box.item")
         """
     }
-    with connect(app.url) as connection, pytest.raises(DeployError, match='"nn"') as caught:
+    with connect(unchanged.url) as connection, pytest.raises(DeployError, match='"nn"') as caught:
         deploy(connection, bundle_of(wrong), principal="test")
     assert (caught.value.file, caught.value.line) == ("functions/box/more.py", 5)
-    assert app.call("box.answer") == 1
+    assert unchanged.call("box.answer") == 1
 
 
 def test_an_import_that_the_database_lacks_is_named(
-    make_app: MakeApp, bundle_of: BundleOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    unchanged: Platform, bundle_of: BundleOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only_here = tmp_path / "only_here"
     only_here.mkdir()
     (only_here / "module_of_the_client.py").write_text("X = 1\n")
     monkeypatch.syspath_prepend(str(only_here))
-    app = make_app(version(1))
     text = "import module_of_the_client\n" + "\n".join(
         line[8:] for line in function(2).splitlines()
     )
     wrong = bundle_of(version(2) | {"functions/box/__init__.py": text})
-    with connect(app.url) as connection, pytest.raises(DeployError) as caught:
+    with connect(unchanged.url) as connection, pytest.raises(DeployError) as caught:
         deploy(connection, wrong, principal="test")
     assert caught.value.module == "module_of_the_client"
     assert "module_of_the_client" in caught.value.message
-    assert app.call("box.answer") == 1
+    assert unchanged.call("box.answer") == 1
 
 
 def test_an_import_that_exists_nowhere_is_refused_before_anything_is_sent(
@@ -477,10 +486,9 @@ def test_several_calls_in_one_transaction_commit_or_vanish_together(make_app: Ma
     assert len(app.query("SELECT 1 FROM provenance.invocation")) == 1
 
 
-def test_an_unknown_function_is_named_with_its_nearest(make_app: MakeApp) -> None:
-    app = make_app(version(1))
+def test_an_unknown_function_is_named_with_its_nearest(unchanged: Platform) -> None:
     with pytest.raises(NotFound, match=r"box\.answr") as caught:
-        app.call("box.answr")
+        unchanged.call("box.answr")
     assert "box.answer" in str(caught.value.hint)
 
 
