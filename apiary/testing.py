@@ -96,6 +96,13 @@ class TestServer:
                 sql.Identifier(name), sql.Identifier(template)
             )
         )
+        # A copy does not take the privileges on the database itself.
+        self._execute(
+            sql.SQL(
+                "UPDATE pg_database SET datacl = (SELECT datacl FROM pg_database"
+                " WHERE datname = {}) WHERE datname = {}"
+            ).format(sql.Literal(template), sql.Literal(name))
+        )
         return name
 
     def create_empty_database(self) -> str:

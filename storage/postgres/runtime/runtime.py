@@ -19,6 +19,7 @@ from apiary_runtime.calls import Call
 from apiary_runtime.checking import check, import_function
 from apiary_runtime.database import TransactionLost
 from apiary_runtime.deployments import Backend, CatalogueFunction, LoadedDeployment
+from apiary_runtime.formats import in_formats
 from apiary_runtime.interrupts import (
     Interrupted,
     has_transaction_id,
@@ -65,7 +66,7 @@ class Runtime:
     def enter(self, deployment: LoadedDeployment, work: Any) -> None:
         """Run ``work`` with the application's role, in a subtransaction."""
         self._pending = work
-        plpy.execute(deployment.application.enter)
+        in_formats(lambda: plpy.execute(deployment.application.enter))
 
     def invoke(
         self,
