@@ -45,7 +45,15 @@ def compact_encoder(*, sort_keys: bool) -> Callable[[Any], str]:
     if make is None:
         return encoder.encode
     iterate = make(
-        None, encoder.default, json_encoder.encode_basestring, None, ":", ",", sort_keys, False, False
+        None,
+        encoder.default,
+        json_encoder.encode_basestring,
+        None,
+        ":",
+        ",",
+        sort_keys,
+        False,
+        False,
     )
 
     def encode(document: Any) -> str:

@@ -201,7 +201,11 @@ class Scheduler:
         else:  # nobody looked for longer than one slot
             before = schedule.next_at - timedelta(microseconds=1)
             slots = missed(
-                schedule.times, before, now, schedule.missed, _MISSED_AT_ONCE  # type: ignore[arg-type]
+                schedule.times,
+                before,
+                now,
+                schedule.missed,
+                _MISSED_AT_ONCE,  # type: ignore[arg-type]
             )
             all_missed = schedule.missed == "all" and len(slots) == _MISSED_AT_ONCE
             following = schedule.times.next(slots[-1] if all_missed else now)

@@ -66,9 +66,7 @@ def prepare(cluster: PrivateCluster, provenance: str) -> str:
     name = f"bench_{provenance}"
     cluster.create_database(name)
     url = cluster.url(name)
-    application = replace(
-        Application.read(storage.application_root()), provenance=provenance
-    )
+    application = replace(Application.read(storage.application_root()), provenance=provenance)
     with psycopg.connect(url, autocommit=True) as connection:
         migrating.apply(connection)
         deploy(connection, build_bundle(application), principal="bench")
@@ -140,12 +138,13 @@ def interactive(connection: psycopg.AsyncConnection[tuple[object, ...]]) -> Vari
 async def measure(full_url: str, off_url: str, rounds: int, synchronous_commit: str) -> str:
     """One table."""
     options = (
-        "-c default_transaction_isolation=serializable"
-        f" -c synchronous_commit={synchronous_commit}"
+        f"-c default_transaction_isolation=serializable -c synchronous_commit={synchronous_commit}"
     )
     async with AsyncExitStack() as stack:
         urls = [
-            psycopg.conninfo.make_conninfo(url, options=f"-c synchronous_commit={synchronous_commit}")
+            psycopg.conninfo.make_conninfo(
+                url, options=f"-c synchronous_commit={synchronous_commit}"
+            )
             for url in (full_url, off_url)
         ]
         full = await stack.enter_async_context(PostgresEngine(urls[0]))

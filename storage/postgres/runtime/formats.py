@@ -51,6 +51,4 @@ def in_formats(work: Callable[[], None]) -> None:
 
 def _set(settings: dict[str, str]) -> None:
     for name, value in settings.items():
-        plpy.execute(
-            f"SELECT pg_catalog.set_config('{name}', {plpy.quote_literal(value)}, true)"
-        )
+        plpy.execute(f"SELECT pg_catalog.set_config('{name}', {plpy.quote_literal(value)}, true)")
