@@ -5,7 +5,7 @@ import warnings
 
 from apiary.proto.apiary.v1 import apiary_pb2 as apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.81.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
