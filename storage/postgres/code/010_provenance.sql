@@ -109,20 +109,23 @@ BEGIN
     IF TG_OP = 'INSERT' THEN
         INSERT INTO provenance.write_event (relation, operation, key, after, statement)
         SELECT %2$L, 'I', %3$s, pg_catalog.to_jsonb(n.*), v_statement FROM new_rows n;
-    ELSIF TG_OP = 'UPDATE' AND (SELECT pg_catalog.count(*) FROM new_rows) = 1 THEN
-        INSERT INTO provenance.write_event (relation, operation, key, new_key, before, after, statement)
-        SELECT %2$L, 'U', %4$s, nullif(%3$s, %4$s), pg_catalog.to_jsonb(o.*), pg_catalog.to_jsonb(n.*), v_statement
-          FROM old_rows o, new_rows n;
     ELSIF TG_OP = 'UPDATE' THEN
-        INSERT INTO provenance.write_event (relation, operation, key, new_key, before, after, statement)
-        SELECT %2$L, 'U', x.key, CASE WHEN x.new_key IS DISTINCT FROM x.key THEN x.new_key END,
-               x.before, x.after, v_statement
-          FROM ROWS FROM (
-                   pg_catalog.unnest((SELECT pg_catalog.array_agg(%4$s) FROM old_rows o)),
-                   pg_catalog.unnest((SELECT pg_catalog.array_agg(%3$s) FROM new_rows n)),
-                   pg_catalog.unnest((SELECT pg_catalog.array_agg(pg_catalog.to_jsonb(o.*)) FROM old_rows o)),
-                   pg_catalog.unnest((SELECT pg_catalog.array_agg(pg_catalog.to_jsonb(n.*)) FROM new_rows n))
-               ) AS x (key, new_key, before, after);
+        -- Not one condition with the above: a DELETE has no new_rows to name.
+        IF (SELECT pg_catalog.count(*) FROM new_rows) = 1 THEN
+            INSERT INTO provenance.write_event (relation, operation, key, new_key, before, after, statement)
+            SELECT %2$L, 'U', %4$s, nullif(%3$s, %4$s), pg_catalog.to_jsonb(o.*), pg_catalog.to_jsonb(n.*), v_statement
+              FROM old_rows o, new_rows n;
+        ELSE
+            INSERT INTO provenance.write_event (relation, operation, key, new_key, before, after, statement)
+            SELECT %2$L, 'U', x.key, CASE WHEN x.new_key IS DISTINCT FROM x.key THEN x.new_key END,
+                   x.before, x.after, v_statement
+              FROM ROWS FROM (
+                       pg_catalog.unnest((SELECT pg_catalog.array_agg(%4$s) FROM old_rows o)),
+                       pg_catalog.unnest((SELECT pg_catalog.array_agg(%3$s) FROM new_rows n)),
+                       pg_catalog.unnest((SELECT pg_catalog.array_agg(pg_catalog.to_jsonb(o.*)) FROM old_rows o)),
+                       pg_catalog.unnest((SELECT pg_catalog.array_agg(pg_catalog.to_jsonb(n.*)) FROM new_rows n))
+                   ) AS x (key, new_key, before, after);
+        END IF;
     ELSIF TG_OP = 'DELETE' THEN
         INSERT INTO provenance.write_event (relation, operation, key, before, statement)
         SELECT %2$L, 'D', %4$s, pg_catalog.to_jsonb(o.*), v_statement FROM old_rows o;
