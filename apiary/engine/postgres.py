@@ -251,6 +251,8 @@ class PostgresEngine:
                     f"-c default_transaction_isolation={escaped}"
                     f" -c statement_timeout={timeout_ms}"
                     " -c idle_in_transaction_session_timeout=60000"
+                    # What a process that died was running keeps its run from being taken over.
+                    " -c client_connection_check_interval=2000"
                 )
                 pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
                     self.url,

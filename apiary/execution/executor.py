@@ -29,6 +29,7 @@ from ..engine.postgres import PostgresEngine
 from ..engine.runs import ClaimedRun, RunStore
 from ..errors import ApiaryError, Cancelled, LeaseLost, TransactionConflict, UnavailableError
 from .code import CodeCache
+from .crashpoints import crash_point
 from .invoking import Invoker
 from .listening import CONTROL, READY, Listener
 from .operations import Abandoned
@@ -108,6 +109,7 @@ class Executor:
         """Stop claiming, let what runs come to a stop, give the runs back, and end."""
         self._stopping = True
         self._wake.set()
+        crash_point("draining")
         for context, _ in self._running.values():
             context.draining = True
         grace_s = self.settings.grace_s if grace_s is None else grace_s
@@ -163,6 +165,8 @@ class Executor:
         claimed = await self.store.claim(
             self._identity, room, self._lease, self.settings.applications, self.settings.queues
         )
+        if claimed:
+            crash_point("claimed")
         for run in claimed:
             task = asyncio.create_task(self._drive(run))
             self._driving.add(task)
@@ -192,6 +196,7 @@ class Executor:
         if not held:
             return
         leases = await self.store.renew(self._identity, held, self._lease)
+        crash_point("renewed")
         for run_id, epoch in held:
             entry = self._running.get(run_id)
             if entry is None or entry[0].run.epoch != epoch:
@@ -243,7 +248,7 @@ class Executor:
     async def _fail(self, run: ClaimedRun, error: Exception) -> None:
         try:
             await self.store.finish(
-                run.run_id, run.epoch, "FAILED", None, encode_exception(error), 0, []
+                run.run_id, run.epoch, "FAILED", None, encode_exception(error), None, []
             )
         except ApiaryError as failed:
             log.warning("run_not_ended run_id=%s: %s", run.run_id, failed)
@@ -280,10 +285,13 @@ class Executor:
         elif context.suspended is not None:
             waiting = context.suspended
             operations = [*context.take_deferred(), *waiting.operations]
+            crash_point("park-before")
             await self.store.park(
                 run.run_id, run.epoch, waiting.waiting_for, waiting.wake_at, operations
             )
+            crash_point("park-after")
         else:
+            crash_point("finish-before")
             await self.store.finish(
                 run.run_id,
                 run.epoch,
@@ -293,12 +301,18 @@ class Executor:
                 context.replay.last_seq,
                 context.take_deferred(),
             )
+            crash_point("finish-after")
 
     async def _give_up(self, run: ClaimedRun, context: RunContext) -> None:
         gone = context.gone
         if isinstance(gone, (LeaseLost, Cancelled)):
             log.info("run_lost run_id=%s: %s", run.run_id, gone)
             return
+        if isinstance(gone, UnavailableError):
+            # A statement may still be on its way: only the end of the lease makes it harmless.
+            log.warning("run_interrupted run_id=%s: %s", run.run_id, gone)
+            return
+        await context.settle_tasks()  # nothing of it may commit once it is given back
         await self.store.release(run.run_id, run.epoch, context.take_deferred())
         log.info("run_released run_id=%s", run.run_id)
 

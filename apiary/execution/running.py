@@ -42,6 +42,7 @@ from ..errors import (
     UsageError,
     WaitTimedOut,
 )
+from .crashpoints import crash_point
 from .ids import MAX_CHARACTERS
 from .invoking import Invoker
 from .operations import Abandoned, Pending, Suspended, operation_row
@@ -288,6 +289,7 @@ class RunContext(Context):
             lease_until=self.lease_until,
             deferred=json.dumps(deferred) if deferred else None,
         )
+        crash_point("function-before")
         try:
             outcome = await self._services.invoker.invoke(invocation, fresh=True)
         except DeadlineExceeded as error:
@@ -300,6 +302,7 @@ class RunContext(Context):
         except BaseException:
             self._put_back(deferred)
             raise
+        crash_point("function-after")
         if outcome.unrecorded is not None:
             self._put_back([*deferred, outcome.unrecorded])
         return OperationRecord(
@@ -349,6 +352,7 @@ class RunContext(Context):
                 run_id=self.run.run_id, seq=pending.seq, report=self._report_from_thread
             )
             output, error, permanent = None, None, False
+            crash_point("step-before")
             try:
                 result = await self._services.steps.run(
                     step,
@@ -364,6 +368,7 @@ class RunContext(Context):
             # Whatever the step raises is the attempt's outcome.
             except BaseException as raised:  # noqa: BLE001
                 error = raised
+            crash_point("step-after")
             row = operation_row(
                 pending.seq, "step", step.name, output=output,
                 error=None if error is None else encode_exception(error), document=document,
@@ -371,6 +376,7 @@ class RunContext(Context):
             )  # fmt: skip
             if permanent or error is None or not _may_retry(step, error, attempt):
                 await self._record([row], context.streams if error is None else None)
+                crash_point("step-recorded")
                 return self._as_record(row)
             await self._services.store.log_step_attempt(self.run, row)
             await asyncio.sleep(_backoff_s(step, attempt))
@@ -447,6 +453,7 @@ class RunContext(Context):
         )
         try:
             await self._services.starter.start_child(request, self.run.run_id, pending.seq)
+            crash_point("child-started")
         except IdempotencyMismatch as error:
             raise NonDeterminismError(
                 f"run {self.run.run_id} does not replay: child {child_id} was "
@@ -458,6 +465,7 @@ class RunContext(Context):
 
     def _join(self, children: Sequence[Pending], *, need: int) -> None:
         """Record the outcomes of ended children; suspend the run until ``need`` of them have."""
+        crash_point("join-before")
         ids = [cast(str, child.child_id) for child in children]
         found = self._wait_for(self._services.store.status(ids))
         ended = [c for c in children if found[cast(str, c.child_id)].status in _FINISHED]
@@ -556,7 +564,9 @@ class RunContext(Context):
                     self.run.run_id, self.run.epoch, topic, row, deferred
                 )
             )
-            if taken is None:
+            if taken is not None:
+                crash_point("message-taken")
+            else:
                 self._put_back(deferred)
                 self._wait_or_time_out(row, {"kind": "message", "topic": topic}, timeout_s)
             record = self._as_record({**row, "output": taken})

@@ -57,6 +57,7 @@ BEGIN
        AND o.seq = (SELECT max(n.seq) FROM apiary.operation n WHERE n.run_id = p_run_id);
     UPDATE apiary.run SET status = 'QUEUED', ready_at = apiary.clock(), finished_at = NULL, error = NULL,
         output = NULL, adoptions = 0, executor = NULL, deadline = p_deadline, waiting_for = NULL,
+        calls = NULL, unrecorded = NULL,
         in_database = false
      WHERE run_id = p_run_id;
     PERFORM pg_catalog.pg_notify('apiary_ready', '');

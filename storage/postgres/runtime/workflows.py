@@ -231,7 +231,11 @@ class InDatabaseRun(Context):
         self._session.use(_PLATFORM)
         request = self._request
         if "epoch" in request:
-            row = self._statement(_LOAD_RUN, [self._run_id])[0]
+            # With the run's lock held and its epoch unchanged, nobody else can take it over.
+            rows = self._statement(_LOAD_RUN, [self._run_id, request["epoch"]])
+            if not rows:
+                raise LeaseLost(f"run {self._run_id} was taken over", run_id=self._run_id)
+            row = rows[0]
             self._epoch = request["epoch"]
             self._application = row["application"]
             self._deployment, self._workflow = row["deployment"], row["workflow"]
@@ -393,8 +397,8 @@ _FINISH = (
 _RELEASE = ("SELECT apiary.release_run($1, $2, $3, $4)", "text int4 bool json")
 _LOAD_RUN = (
     "SELECT application, deployment, workflow, input::text, principal, trace"
-    " FROM apiary.run WHERE run_id = $1",
-    "text",
+    " FROM apiary.run WHERE run_id = $1 AND epoch = $2 AND status = 'RUNNING'",
+    "text int4",
 )
 _WORKFLOW = (
     "SELECT module, qualname FROM apiary.workflow"
