@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from apiary import Database, function
 
-GATE = 4711  # advisory lock by which a test holds functions up
-
-
 @function
 def note(db: Database, run_id: str, tag: str) -> str:
     """Leave one row."""
@@ -25,8 +22,9 @@ def bump(db: Database, run_id: str, tag: str) -> int:
 
 @function
 def cross(db: Database, run_id: str, tag: str, first: str, second: str) -> str:
-    """Write two common rows in the order asked for, so that opposite orders deadlock."""
+    """Write two common rows in the order asked for, the gate between: opposite orders deadlock."""
     db.execute("UPDATE effects.counter SET value = value + 1 WHERE name = $1", first)
+    db.query("SELECT pg_advisory_xact_lock_shared(4711)")
     db.execute("UPDATE effects.counter SET value = value + 1 WHERE name = $1", second)
     db.execute("INSERT INTO effects.effect (run_id, tag) VALUES ($1, $2)", run_id, tag)
     return tag
