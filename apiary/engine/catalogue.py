@@ -251,11 +251,24 @@ def _functions() -> Select[Any]:
 
 
 def _runs(*, detailed: bool) -> CompoundSelect[Any]:
-    """What a run is, in one place: recorded direct invocations, and those that left attempts only.
+    """What a run is, in one place: a workflow's, a recorded direct invocation, or one of which
+    there are attempts only. ``detailed`` adds input, output and error.
 
-    ``detailed`` adds input, output and error.
+    A workflow's run that waits to be started counts from its creation.
     """
-    operation, attempt = tables.operation, tables.attempt
+    operation, attempt, run = tables.operation, tables.attempt, tables.run
+    of_workflows = select(
+        run.c.run_id,
+        literal("workflow", Text).label("kind"),
+        run.c.workflow.label("name"),
+        run.c.application,
+        run.c.deployment,
+        run.c.principal,
+        run.c.status,
+        func.coalesce(run.c.started_at, run.c.created_at).label("started_at"),
+        run.c.finished_at,
+        run.c.trace,
+    )
     recorded = select(
         operation.c.run_id,
         operation.c.kind,
@@ -267,7 +280,7 @@ def _runs(*, detailed: bool) -> CompoundSelect[Any]:
         operation.c.started_at,
         operation.c.finished_at,
         operation.c.trace,
-    ).where(operation.c.seq == 0)
+    ).where(operation.c.seq == 0, operation.c.kind == "function")
     # The last attempt tells how it ended; after a conflict, another one is on its way.
     later = attempt.alias("later")
     attempted = select(
@@ -289,6 +302,11 @@ def _runs(*, detailed: bool) -> CompoundSelect[Any]:
         ),
     )
     if detailed:
+        of_workflows = of_workflows.add_columns(
+            cast(run.c.input, Text).label("input"),
+            cast(run.c.output, Text).label("output"),
+            cast(run.c.error, Text).label("error"),
+        )
         recorded = recorded.add_columns(
             cast(operation.c.input, Text).label("input"),
             cast(operation.c.output, Text).label("output"),
@@ -299,7 +317,7 @@ def _runs(*, detailed: bool) -> CompoundSelect[Any]:
             null().label("output"),
             cast(attempt.c.error, Text).label("error"),
         )
-    return union_all(recorded, attempted)
+    return union_all(of_workflows, recorded, attempted)
 
 
 def _operations(run_id: str) -> Select[Any]:
@@ -316,7 +334,7 @@ def _operations(run_id: str) -> Select[Any]:
         operation.c.finished_at,
         cast(operation.c.xid, Text).label("xid"),
         operation.c.log,
-    ).where(operation.c.run_id == run_id)
+    ).where(operation.c.run_id == run_id, operation.c.kind != "start")
     attempted = select(
         attempt.c.seq,
         attempt.c.kind,

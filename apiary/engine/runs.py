@@ -21,7 +21,7 @@ from ..errors import ApiaryError
 from .postgres import PostgresEngine
 from .sqlstates import is_conflict, translate
 
-__all__ = ["ClaimedRun", "RunOutcome", "RunStore", "StartRequest"]
+__all__ = ["ClaimedRun", "Look", "RunOutcome", "RunStore", "StartRequest"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +78,26 @@ class ClaimedRun:
     trace: str | None
     forked: bool  # it began with operations of another run
     lease_until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What an executor sees when it looks; all times are the database's."""
+
+    now: datetime
+    ready_at: datetime | None  # when the next run may move
+    deadline: datetime | None  # when the next deadline passes
+    schedule_at: datetime | None  # when the next schedule is due
+
+    def is_due(self, time: datetime | None) -> bool:
+        """Whether that time has come."""
+        return time is not None and time <= self.now
+
+    def wait_s(self, at_most_s: float) -> float:
+        """How long nothing will be due, as far as time alone can tell."""
+        times = [t for t in (self.ready_at, self.deadline, self.schedule_at) if t is not None]
+        waits = [(t - self.now).total_seconds() for t in times if t > self.now]
+        return min([at_most_s, *waits])
 
 
 _CONFLICT_ATTEMPTS = 20
@@ -234,11 +254,10 @@ class RunStore:
         )
         return dict(rows)
 
-    async def next_ready_at(self) -> datetime | None:
-        """When the next run may move by time alone."""
-        rows = await self._rows("SELECT apiary.next_ready_at()", [])
-        value: datetime | None = rows[0][0]
-        return value
+    async def look(self) -> Look:
+        """What there is to do now, and when there will be something."""
+        rows = await self._rows("SELECT * FROM apiary.look()", [])
+        return Look(*rows[0])
 
     async def time_out(self, limit: int = 100) -> int:
         """End runs whose deadline has passed; returns how many."""

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -35,6 +35,7 @@ from .listening import CONTROL, READY, Listener
 from .operations import Abandoned
 from .replay import OperationRecord
 from .running import RunContext, Services
+from .scheduling import Scheduler
 from .starting import Starter
 from .steps import StepInterrupted, StepRunner, interrupt_thread
 
@@ -82,7 +83,9 @@ class Executor:
         )
         self._running: dict[str, tuple[RunContext, asyncio.Task[None]]] = {}
         self._driving: set[asyncio.Task[None]] = set()
+        self.scheduler = Scheduler(engine, self.store, self.starter)
         self._wake = asyncio.Event()
+        self._wait_s = self.settings.poll_s
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -101,7 +104,7 @@ class Executor:
             self._listener.subscribe(CONTROL, self._on_control),
         ]
         self._tasks = [
-            asyncio.create_task(self._for_ever(self._claim_once, self._pause)),
+            asyncio.create_task(self._for_ever(self._look, self._pause)),
             asyncio.create_task(self._for_ever(self._renew, self._pause_between_renewals)),
         ]
 
@@ -156,11 +159,18 @@ class Executor:
             self._identity, socket.gethostname(), os.getpid(), "apiary"
         )
 
-    async def _claim_once(self) -> None:
+    async def _look(self) -> None:
+        """Do what is due: deadlines, schedules, runs that may move."""
         self._wake.clear()
-        await self.store.time_out()
+        look = await self.store.look()
+        self._wait_s = look.wait_s(self.settings.poll_s)
+        if look.is_due(look.deadline):
+            await self.store.time_out()
+        if look.is_due(look.schedule_at):
+            await self.scheduler.fire_due()
+            self._wake.set()
         room = self.settings.concurrency - len(self._driving)
-        if room <= 0 or self._stopping:
+        if room <= 0 or self._stopping or not look.is_due(look.ready_at):
             return
         claimed = await self.store.claim(
             self._identity, room, self._lease, self.settings.applications, self.settings.queues
@@ -171,8 +181,8 @@ class Executor:
             task = asyncio.create_task(self._drive(run))
             self._driving.add(task)
             task.add_done_callback(self._driven)
-        if len(claimed) == room:
-            self._wake.set()
+        if claimed:
+            self._wake.set()  # there may be more, or something that is due later
 
     def _driven(self, task: asyncio.Task[None]) -> None:
         self._driving.discard(task)
@@ -180,15 +190,8 @@ class Executor:
 
     async def _pause(self) -> None:
         """Until a notification, the next timer, or the next look."""
-        delay_s = self.settings.poll_s
-        with suppress(ApiaryError):  # then the poll interval it is
-            ready_at = await self.store.next_ready_at()
-            if ready_at is not None:
-                delay_s = min(delay_s, max(0.01, (ready_at - datetime.now(UTC)).total_seconds()))
-        if len(self._driving) >= self.settings.concurrency:
-            delay_s = self.settings.poll_s
         with suppress(TimeoutError):
-            async with asyncio.timeout(delay_s):
+            async with asyncio.timeout(max(0.01, self._wait_s)):
                 await self._wake.wait()
 
     async def _renew(self) -> None:

@@ -25,6 +25,8 @@ def checked_run_id(run_id: str) -> str:
             f"a run id has 1 to {MAX_CHARACTERS} characters, this one has {len(run_id)}",
             path="run_id",
         )
+    if run_id.isprintable():  # nearly always; it tells more than is asked here, but quickly
+        return run_id
     for position, character in enumerate(run_id):
         if unicodedata.category(character) in ("Cc", "Cs"):
             raise BadArgument(

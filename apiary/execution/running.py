@@ -351,7 +351,9 @@ class RunContext(Context):
             context = StepContext(
                 run_id=self.run.run_id, seq=pending.seq, report=self._report_from_thread
             )
-            output, error, permanent = None, None, False
+            output: Any = None
+            error: BaseException | None = None
+            permanent = False
             crash_point("step-before")
             try:
                 result = await self._services.steps.run(
@@ -738,4 +740,4 @@ def _may_retry(step: Step[..., Any], error: BaseException, attempt: int) -> bool
 def _backoff_s(step: Step[..., Any], attempt: int) -> float:
     options = step.options
     delay_s = min(options.max_backoff_s, options.backoff_s * 2 ** (attempt - 1))
-    return delay_s * (1 + options.jitter * (2 * random.random() - 1))
+    return float(delay_s * (1 + options.jitter * (2 * random.random() - 1)))

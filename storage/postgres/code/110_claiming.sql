@@ -121,9 +121,15 @@ BEGIN
 END
 $body$;
 
--- When the next run may move by time alone, for the executor's next look.
-CREATE OR REPLACE FUNCTION apiary.next_ready_at() RETURNS timestamptz LANGUAGE sql STABLE SECURITY DEFINER AS $body$
-    SELECT min(ready_at) FROM apiary.run WHERE ready_at IS NOT NULL
+-- What an executor looks at when it has nothing else to do, in one statement: the database's clock, and
+-- when the next run may move, the next deadline passes and the next schedule is due.
+CREATE OR REPLACE FUNCTION apiary.look(
+    OUT now timestamptz, OUT ready_at timestamptz, OUT deadline timestamptz, OUT schedule_at timestamptz
+) LANGUAGE sql STABLE SECURITY DEFINER AS $body$
+    SELECT apiary.clock(),
+           (SELECT min(r.ready_at) FROM apiary.run r WHERE r.ready_at IS NOT NULL),
+           (SELECT min(r.deadline) FROM apiary.run r WHERE r.deadline IS NOT NULL AND r.finished_at IS NULL),
+           (SELECT min(s.next_at) FROM apiary.schedule s WHERE NOT s.paused)
 $body$;
 
 -- End the runs whose deadline has passed; returns how many.

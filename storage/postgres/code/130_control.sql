@@ -164,8 +164,8 @@ BEGIN
            AND NOT EXISTS (SELECT FROM apiary.run r WHERE r.run_id = a.run_id) LIMIT p_limit));
     GET DIAGNOSTICS v_deleted = ROW_COUNT;
     v_total := v_total + v_deleted;
-    DELETE FROM provenance.write_event WHERE event_id IN (
-        SELECT w.event_id FROM provenance.write_event w WHERE w.at < p_before ORDER BY w.event_id LIMIT p_limit);
+    DELETE FROM provenance.write_event WHERE ctid = ANY (ARRAY(
+        SELECT w.ctid FROM provenance.write_event w WHERE w.at < p_before LIMIT p_limit));
     GET DIAGNOSTICS v_deleted = ROW_COUNT;
     RETURN v_total + v_deleted;
 END

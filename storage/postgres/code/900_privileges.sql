@@ -34,7 +34,7 @@ TO apiary_runtime;
 
 -- Runs: everything that executors and the server do.
 GRANT EXECUTE ON FUNCTION
-    apiary.boot(), apiary.clock(), apiary.run_hash(text), apiary.in_database_lock(text), apiary.next_ready_at(),
+    apiary.boot(), apiary.clock(), apiary.run_hash(text), apiary.in_database_lock(text), apiary.look(),
     apiary.start_run(text, text, text, text, boolean, json, text, text, text, text, integer, text, text,
         timestamptz, timestamptz, integer, text, integer, text, interval),
     apiary.record_operations(text, integer, json, json), apiary.park_run(text, integer, json, timestamptz, json),

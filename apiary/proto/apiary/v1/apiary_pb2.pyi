@@ -249,3 +249,369 @@ class ErrorDetail(_message.Message):
     DOCUMENT_FIELD_NUMBER: _ClassVar[int]
     document: str
     def __init__(self, document: _Optional[str] = ...) -> None: ...
+
+class StartRunRequest(_message.Message):
+    __slots__ = ("application", "workflow", "input", "run_id", "queue", "priority", "queue_key", "deduplication", "start_at", "timeout", "deployment", "executor_only")
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
+    WORKFLOW_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_KEY_FIELD_NUMBER: _ClassVar[int]
+    DEDUPLICATION_FIELD_NUMBER: _ClassVar[int]
+    START_AT_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
+    EXECUTOR_ONLY_FIELD_NUMBER: _ClassVar[int]
+    application: str
+    workflow: str
+    input: str
+    run_id: str
+    queue: str
+    priority: int
+    queue_key: str
+    deduplication: str
+    start_at: _timestamp_pb2.Timestamp
+    timeout: _duration_pb2.Duration
+    deployment: str
+    executor_only: bool
+    def __init__(self, application: _Optional[str] = ..., workflow: _Optional[str] = ..., input: _Optional[str] = ..., run_id: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., queue_key: _Optional[str] = ..., deduplication: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., deployment: _Optional[str] = ..., executor_only: _Optional[bool] = ...) -> None: ...
+
+class WatchRunRequest(_message.Message):
+    __slots__ = ("run_id",)
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    def __init__(self, run_id: _Optional[str] = ...) -> None: ...
+
+class RunEvent(_message.Message):
+    __slots__ = ("run", "operation", "progress")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    run: Run
+    operation: Operation
+    progress: Progress
+    def __init__(self, run: _Optional[_Union[Run, _Mapping]] = ..., operation: _Optional[_Union[Operation, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ...) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("done", "total", "message")
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    done: float
+    total: float
+    message: str
+    def __init__(self, done: _Optional[float] = ..., total: _Optional[float] = ..., message: _Optional[str] = ...) -> None: ...
+
+class CancelRunRequest(_message.Message):
+    __slots__ = ("run_id", "cascade", "reason")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    CASCADE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    cascade: bool
+    reason: str
+    def __init__(self, run_id: _Optional[str] = ..., cascade: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class CancelRunResponse(_message.Message):
+    __slots__ = ("cancelled",)
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    cancelled: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, cancelled: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ResumeRunRequest(_message.Message):
+    __slots__ = ("run_id", "timeout")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    timeout: _duration_pb2.Duration
+    def __init__(self, run_id: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class RestartRunRequest(_message.Message):
+    __slots__ = ("run_id", "new_run_id", "deployment")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    NEW_RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    new_run_id: str
+    deployment: str
+    def __init__(self, run_id: _Optional[str] = ..., new_run_id: _Optional[str] = ..., deployment: _Optional[str] = ...) -> None: ...
+
+class ForkRunRequest(_message.Message):
+    __slots__ = ("run_id", "from_seq", "new_run_id", "deployment", "replaced_output")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    FROM_SEQ_FIELD_NUMBER: _ClassVar[int]
+    NEW_RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
+    REPLACED_OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    from_seq: int
+    new_run_id: str
+    deployment: str
+    replaced_output: str
+    def __init__(self, run_id: _Optional[str] = ..., from_seq: _Optional[int] = ..., new_run_id: _Optional[str] = ..., deployment: _Optional[str] = ..., replaced_output: _Optional[str] = ...) -> None: ...
+
+class DeleteRunsRequest(_message.Message):
+    __slots__ = ("run_ids", "ended_before")
+    RUN_IDS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    run_ids: _containers.RepeatedScalarFieldContainer[str]
+    ended_before: _timestamp_pb2.Timestamp
+    def __init__(self, run_ids: _Optional[_Iterable[str]] = ..., ended_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class DeleteRunsResponse(_message.Message):
+    __slots__ = ("deleted",)
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    deleted: int
+    def __init__(self, deleted: _Optional[int] = ...) -> None: ...
+
+class Explanation(_message.Message):
+    __slots__ = ("text",)
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    def __init__(self, text: _Optional[str] = ...) -> None: ...
+
+class SendRequest(_message.Message):
+    __slots__ = ("run_id", "topic", "message", "idempotency_key")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    topic: str
+    message: str
+    idempotency_key: str
+    def __init__(self, run_id: _Optional[str] = ..., topic: _Optional[str] = ..., message: _Optional[str] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
+
+class SendResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetEventRequest(_message.Message):
+    __slots__ = ("run_id", "key", "timeout")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    key: str
+    timeout: _duration_pb2.Duration
+    def __init__(self, run_id: _Optional[str] = ..., key: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class GetEventResponse(_message.Message):
+    __slots__ = ("value",)
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: str
+    def __init__(self, value: _Optional[str] = ...) -> None: ...
+
+class ReadStreamRequest(_message.Message):
+    __slots__ = ("run_id", "key", "from_offset", "follow")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    key: str
+    from_offset: int
+    follow: bool
+    def __init__(self, run_id: _Optional[str] = ..., key: _Optional[str] = ..., from_offset: _Optional[int] = ..., follow: _Optional[bool] = ...) -> None: ...
+
+class StreamValue(_message.Message):
+    __slots__ = ("offset", "value")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    value: str
+    def __init__(self, offset: _Optional[int] = ..., value: _Optional[str] = ...) -> None: ...
+
+class ListWorkflowsRequest(_message.Message):
+    __slots__ = ("application",)
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
+    application: str
+    def __init__(self, application: _Optional[str] = ...) -> None: ...
+
+class ListWorkflowsResponse(_message.Message):
+    __slots__ = ("workflows",)
+    WORKFLOWS_FIELD_NUMBER: _ClassVar[int]
+    workflows: _containers.RepeatedCompositeFieldContainer[WorkflowDescription]
+    def __init__(self, workflows: _Optional[_Iterable[_Union[WorkflowDescription, _Mapping]]] = ...) -> None: ...
+
+class ExplainWorkflowRequest(_message.Message):
+    __slots__ = ("application", "name")
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    application: str
+    name: str
+    def __init__(self, application: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class WorkflowDescription(_message.Message):
+    __slots__ = ("application", "name", "deployment", "doc", "signature", "in_database", "reasons", "file", "line")
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
+    DOC_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    IN_DATABASE_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    application: str
+    name: str
+    deployment: str
+    doc: str
+    signature: str
+    in_database: bool
+    reasons: _containers.RepeatedScalarFieldContainer[str]
+    file: str
+    line: int
+    def __init__(self, application: _Optional[str] = ..., name: _Optional[str] = ..., deployment: _Optional[str] = ..., doc: _Optional[str] = ..., signature: _Optional[str] = ..., in_database: _Optional[bool] = ..., reasons: _Optional[_Iterable[str]] = ..., file: _Optional[str] = ..., line: _Optional[int] = ...) -> None: ...
+
+class Queue(_message.Message):
+    __slots__ = ("name", "concurrency", "executor_concurrency", "key_concurrency", "rate_limit", "rate_period", "paused", "waiting", "active")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    EXECUTOR_CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    KEY_CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    RATE_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    RATE_PERIOD_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    concurrency: int
+    executor_concurrency: int
+    key_concurrency: int
+    rate_limit: int
+    rate_period: _duration_pb2.Duration
+    paused: bool
+    waiting: int
+    active: int
+    def __init__(self, name: _Optional[str] = ..., concurrency: _Optional[int] = ..., executor_concurrency: _Optional[int] = ..., key_concurrency: _Optional[int] = ..., rate_limit: _Optional[int] = ..., rate_period: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., paused: _Optional[bool] = ..., waiting: _Optional[int] = ..., active: _Optional[int] = ...) -> None: ...
+
+class ListQueuesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListQueuesResponse(_message.Message):
+    __slots__ = ("queues",)
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    queues: _containers.RepeatedCompositeFieldContainer[Queue]
+    def __init__(self, queues: _Optional[_Iterable[_Union[Queue, _Mapping]]] = ...) -> None: ...
+
+class DeleteQueueRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteQueueResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Schedule(_message.Message):
+    __slots__ = ("name", "application", "workflow", "input", "cron", "zone", "dst_policy", "every", "anchor", "missed", "queue", "paused", "next")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
+    WORKFLOW_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    CRON_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    DST_POLICY_FIELD_NUMBER: _ClassVar[int]
+    EVERY_FIELD_NUMBER: _ClassVar[int]
+    ANCHOR_FIELD_NUMBER: _ClassVar[int]
+    MISSED_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    application: str
+    workflow: str
+    input: str
+    cron: str
+    zone: str
+    dst_policy: str
+    every: _duration_pb2.Duration
+    anchor: _timestamp_pb2.Timestamp
+    missed: str
+    queue: str
+    paused: bool
+    next: _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]
+    def __init__(self, name: _Optional[str] = ..., application: _Optional[str] = ..., workflow: _Optional[str] = ..., input: _Optional[str] = ..., cron: _Optional[str] = ..., zone: _Optional[str] = ..., dst_policy: _Optional[str] = ..., every: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., anchor: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., missed: _Optional[str] = ..., queue: _Optional[str] = ..., paused: _Optional[bool] = ..., next: _Optional[_Iterable[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]]] = ...) -> None: ...
+
+class ListSchedulesRequest(_message.Message):
+    __slots__ = ("fires",)
+    FIRES_FIELD_NUMBER: _ClassVar[int]
+    fires: int
+    def __init__(self, fires: _Optional[int] = ...) -> None: ...
+
+class ListSchedulesResponse(_message.Message):
+    __slots__ = ("schedules",)
+    SCHEDULES_FIELD_NUMBER: _ClassVar[int]
+    schedules: _containers.RepeatedCompositeFieldContainer[Schedule]
+    def __init__(self, schedules: _Optional[_Iterable[_Union[Schedule, _Mapping]]] = ...) -> None: ...
+
+class DeleteScheduleRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteScheduleResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class BackfillScheduleRequest(_message.Message):
+    __slots__ = ("name", "since", "until")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    since: _timestamp_pb2.Timestamp
+    until: _timestamp_pb2.Timestamp
+    def __init__(self, name: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class BackfillScheduleResponse(_message.Message):
+    __slots__ = ("run_ids",)
+    RUN_IDS_FIELD_NUMBER: _ClassVar[int]
+    run_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, run_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ListDeploymentsRequest(_message.Message):
+    __slots__ = ("application",)
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
+    application: str
+    def __init__(self, application: _Optional[str] = ...) -> None: ...
+
+class ListDeploymentsResponse(_message.Message):
+    __slots__ = ("deployments",)
+    DEPLOYMENTS_FIELD_NUMBER: _ClassVar[int]
+    deployments: _containers.RepeatedCompositeFieldContainer[Deployment]
+    def __init__(self, deployments: _Optional[_Iterable[_Union[Deployment, _Mapping]]] = ...) -> None: ...
+
+class Deployment(_message.Message):
+    __slots__ = ("id", "application", "current", "created_at", "created_by", "live_runs")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    LIVE_RUNS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    application: str
+    current: bool
+    created_at: _timestamp_pb2.Timestamp
+    created_by: str
+    live_runs: int
+    def __init__(self, id: _Optional[str] = ..., application: _Optional[str] = ..., current: _Optional[bool] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., created_by: _Optional[str] = ..., live_runs: _Optional[int] = ...) -> None: ...
+
+class RemoveDeploymentRequest(_message.Message):
+    __slots__ = ("application", "deployment")
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
+    application: str
+    deployment: str
+    def __init__(self, application: _Optional[str] = ..., deployment: _Optional[str] = ...) -> None: ...
+
+class RemoveDeploymentResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -400,3 +400,992 @@ class Apiary:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class WorkflowsStub:
+    """Workflows: start, watch and control runs; queues; schedules.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.StartRun = channel.unary_unary(
+                '/apiary.v1.Workflows/StartRun',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.StartRunRequest.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Run.FromString,
+                _registered_method=True)
+        self.WatchRun = channel.unary_stream(
+                '/apiary.v1.Workflows/WatchRun',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.WatchRunRequest.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.RunEvent.FromString,
+                _registered_method=True)
+        self.CancelRun = channel.unary_unary(
+                '/apiary.v1.Workflows/CancelRun',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.CancelRunRequest.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.CancelRunResponse.FromString,
+                _registered_method=True)
+        self.ResumeRun = channel.unary_unary(
+                '/apiary.v1.Workflows/ResumeRun',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ResumeRunRequest.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Run.FromString,
+                _registered_method=True)
+        self.RestartRun = channel.unary_unary(
+                '/apiary.v1.Workflows/RestartRun',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.RestartRunRequest.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Run.FromString,
+                _registered_method=True)
+        self.ForkRun = channel.unary_unary(
+                '/apiary.v1.Workflows/ForkRun',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ForkRunRequest.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Run.FromString,
+                _registered_method=True)
+        self.DeleteRuns = channel.unary_unary(
+                '/apiary.v1.Workflows/DeleteRuns',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.DeleteRunsRequest.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.DeleteRunsResponse.FromString,
+                _registered_method=True)
+        self.ExplainRun = channel.unary_unary(
+                '/apiary.v1.Workflows/ExplainRun',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.GetRunRequest.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Explanation.FromString,
+                _registered_method=True)
+        self.Send = channel.unary_unary(
+                '/apiary.v1.Workflows/Send',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.SendRequest.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.SendResponse.FromString,
+                _registered_method=True)
+        self.GetEvent = channel.unary_unary(
+                '/apiary.v1.Workflows/GetEvent',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.GetEventRequest.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.GetEventResponse.FromString,
+                _registered_method=True)
+        self.ReadStream = channel.unary_stream(
+                '/apiary.v1.Workflows/ReadStream',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ReadStreamRequest.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.StreamValue.FromString,
+                _registered_method=True)
+        self.ListWorkflows = channel.unary_unary(
+                '/apiary.v1.Workflows/ListWorkflows',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListWorkflowsRequest.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListWorkflowsResponse.FromString,
+                _registered_method=True)
+        self.ExplainWorkflow = channel.unary_unary(
+                '/apiary.v1.Workflows/ExplainWorkflow',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ExplainWorkflowRequest.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.WorkflowDescription.FromString,
+                _registered_method=True)
+        self.PutQueue = channel.unary_unary(
+                '/apiary.v1.Workflows/PutQueue',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Queue.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Queue.FromString,
+                _registered_method=True)
+        self.ListQueues = channel.unary_unary(
+                '/apiary.v1.Workflows/ListQueues',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListQueuesRequest.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListQueuesResponse.FromString,
+                _registered_method=True)
+        self.DeleteQueue = channel.unary_unary(
+                '/apiary.v1.Workflows/DeleteQueue',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.DeleteQueueRequest.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.DeleteQueueResponse.FromString,
+                _registered_method=True)
+        self.PutSchedule = channel.unary_unary(
+                '/apiary.v1.Workflows/PutSchedule',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Schedule.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Schedule.FromString,
+                _registered_method=True)
+        self.ListSchedules = channel.unary_unary(
+                '/apiary.v1.Workflows/ListSchedules',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListSchedulesRequest.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListSchedulesResponse.FromString,
+                _registered_method=True)
+        self.DeleteSchedule = channel.unary_unary(
+                '/apiary.v1.Workflows/DeleteSchedule',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.DeleteScheduleRequest.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.DeleteScheduleResponse.FromString,
+                _registered_method=True)
+        self.BackfillSchedule = channel.unary_unary(
+                '/apiary.v1.Workflows/BackfillSchedule',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.BackfillScheduleRequest.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.BackfillScheduleResponse.FromString,
+                _registered_method=True)
+        self.ListDeployments = channel.unary_unary(
+                '/apiary.v1.Workflows/ListDeployments',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListDeploymentsRequest.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListDeploymentsResponse.FromString,
+                _registered_method=True)
+        self.RemoveDeployment = channel.unary_unary(
+                '/apiary.v1.Workflows/RemoveDeployment',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.RemoveDeploymentRequest.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.RemoveDeploymentResponse.FromString,
+                _registered_method=True)
+
+
+class WorkflowsServicer:
+    """Workflows: start, watch and control runs; queues; schedules.
+    """
+
+    def StartRun(self, request, context):
+        """Start a run, or find the one that has its id. A run that lives in the database has ended when
+        this answers; another one is queued for an executor.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchRun(self, request, context):
+        """The run's changes until it ends: first as it is, then each change of status, operation, progress.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelRun(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeRun(self, request, context):
+        """Let a run that ended without success, or is stuck, go on: what is recorded stays.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestartRun(self, request, context):
+        """A new run with the same input, from the beginning.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForkRun(self, request, context):
+        """A new run that takes over the operations before from_seq.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteRuns(self, request, context):
+        """Delete ended runs and all that belongs to them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExplainRun(self, request, context):
+        """One sentence on why a run does not move.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Send(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetEvent(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadStream(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListWorkflows(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExplainWorkflow(self, request, context):
+        """Where a workflow's runs take place, and why.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutQueue(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListQueues(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteQueue(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutSchedule(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSchedules(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSchedule(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def BackfillSchedule(self, request, context):
+        """Start runs for the slots of a past window that have not fired.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDeployments(self, request, context):
+        """Deployments with the runs that still use them; removing one that has some is refused.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveDeployment(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_WorkflowsServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'StartRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.StartRun,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.StartRunRequest.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Run.SerializeToString,
+            ),
+            'WatchRun': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchRun,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.WatchRunRequest.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.RunEvent.SerializeToString,
+            ),
+            'CancelRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelRun,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.CancelRunRequest.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.CancelRunResponse.SerializeToString,
+            ),
+            'ResumeRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeRun,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ResumeRunRequest.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Run.SerializeToString,
+            ),
+            'RestartRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestartRun,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.RestartRunRequest.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Run.SerializeToString,
+            ),
+            'ForkRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForkRun,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ForkRunRequest.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Run.SerializeToString,
+            ),
+            'DeleteRuns': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteRuns,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.DeleteRunsRequest.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.DeleteRunsResponse.SerializeToString,
+            ),
+            'ExplainRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainRun,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.GetRunRequest.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Explanation.SerializeToString,
+            ),
+            'Send': grpc.unary_unary_rpc_method_handler(
+                    servicer.Send,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.SendRequest.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.SendResponse.SerializeToString,
+            ),
+            'GetEvent': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetEvent,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.GetEventRequest.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.GetEventResponse.SerializeToString,
+            ),
+            'ReadStream': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadStream,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ReadStreamRequest.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.StreamValue.SerializeToString,
+            ),
+            'ListWorkflows': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListWorkflows,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListWorkflowsRequest.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListWorkflowsResponse.SerializeToString,
+            ),
+            'ExplainWorkflow': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainWorkflow,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ExplainWorkflowRequest.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.WorkflowDescription.SerializeToString,
+            ),
+            'PutQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutQueue,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Queue.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Queue.SerializeToString,
+            ),
+            'ListQueues': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQueues,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListQueuesRequest.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListQueuesResponse.SerializeToString,
+            ),
+            'DeleteQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteQueue,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.DeleteQueueRequest.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.DeleteQueueResponse.SerializeToString,
+            ),
+            'PutSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutSchedule,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Schedule.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Schedule.SerializeToString,
+            ),
+            'ListSchedules': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSchedules,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListSchedulesRequest.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListSchedulesResponse.SerializeToString,
+            ),
+            'DeleteSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSchedule,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.DeleteScheduleRequest.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.DeleteScheduleResponse.SerializeToString,
+            ),
+            'BackfillSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.BackfillSchedule,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.BackfillScheduleRequest.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.BackfillScheduleResponse.SerializeToString,
+            ),
+            'ListDeployments': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDeployments,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListDeploymentsRequest.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListDeploymentsResponse.SerializeToString,
+            ),
+            'RemoveDeployment': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveDeployment,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.RemoveDeploymentRequest.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.RemoveDeploymentResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'apiary.v1.Workflows', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('apiary.v1.Workflows', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Workflows:
+    """Workflows: start, watch and control runs; queues; schedules.
+    """
+
+    @staticmethod
+    def StartRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apiary.v1.Workflows/StartRun',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.StartRunRequest.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Run.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/apiary.v1.Workflows/WatchRun',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.WatchRunRequest.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.RunEvent.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apiary.v1.Workflows/CancelRun',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.CancelRunRequest.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.CancelRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apiary.v1.Workflows/ResumeRun',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ResumeRunRequest.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Run.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestartRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apiary.v1.Workflows/RestartRun',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.RestartRunRequest.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Run.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForkRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apiary.v1.Workflows/ForkRun',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ForkRunRequest.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Run.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteRuns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apiary.v1.Workflows/DeleteRuns',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.DeleteRunsRequest.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.DeleteRunsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apiary.v1.Workflows/ExplainRun',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.GetRunRequest.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Explanation.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Send(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apiary.v1.Workflows/Send',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.SendRequest.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.SendResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetEvent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apiary.v1.Workflows/GetEvent',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.GetEventRequest.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.GetEventResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/apiary.v1.Workflows/ReadStream',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ReadStreamRequest.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.StreamValue.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListWorkflows(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apiary.v1.Workflows/ListWorkflows',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListWorkflowsRequest.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListWorkflowsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainWorkflow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apiary.v1.Workflows/ExplainWorkflow',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ExplainWorkflowRequest.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.WorkflowDescription.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apiary.v1.Workflows/PutQueue',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Queue.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Queue.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQueues(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apiary.v1.Workflows/ListQueues',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListQueuesRequest.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListQueuesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apiary.v1.Workflows/DeleteQueue',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.DeleteQueueRequest.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.DeleteQueueResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apiary.v1.Workflows/PutSchedule',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Schedule.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Schedule.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSchedules(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apiary.v1.Workflows/ListSchedules',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListSchedulesRequest.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListSchedulesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apiary.v1.Workflows/DeleteSchedule',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.DeleteScheduleRequest.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.DeleteScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BackfillSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apiary.v1.Workflows/BackfillSchedule',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.BackfillScheduleRequest.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.BackfillScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDeployments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apiary.v1.Workflows/ListDeployments',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListDeploymentsRequest.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListDeploymentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveDeployment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apiary.v1.Workflows/RemoveDeployment',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.RemoveDeploymentRequest.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.RemoveDeploymentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
