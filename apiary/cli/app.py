@@ -21,6 +21,7 @@ from . import (
     runs,
     serve,
     sql,
+    verify,
 )
 from .output import write_text
 
@@ -44,6 +45,7 @@ _GROUPS = (
     functions,
     sql,
     doctor,
+    verify,
     migrate,
     serve,
     config,

@@ -88,6 +88,7 @@ class Campaign:
         self._log = directory / "executors.log"
         self._executors: list[ExecutorProcess] = []
         self._others: list[asyncio.Task[None]] = []  # that put right what a fault did
+        self._busy: set[int] = set()  # executors to which something is being done already
         self._faults: Counter[str] = Counter()
         self._result = Result(seed=plan.seed)
 
@@ -149,7 +150,7 @@ class Campaign:
         return answers
 
     def _job(self, number: int) -> Job:
-        me = f"run {number}"
+        me = f"run-{number}"
         kind = self._random.choices(
             ["five", "five outside", "mixed", "limited", "napping", "crossing"],
             [40, 10, 20, 12, 8, 10],
@@ -180,6 +181,7 @@ class Campaign:
         await asyncio.sleep(after_s)
         self._executors[number] = self._executor(number)
         await asyncio.to_thread(self._executors[number].wait_until_ready)
+        self._busy.discard(number)
 
     def _stop_executors(self) -> None:
         for executor in self._executors:
@@ -219,8 +221,13 @@ class Campaign:
                 self._faults[name] += 1
 
     def _living(self) -> int | None:
-        numbers = [n for n, executor in enumerate(self._executors) if executor.alive]
-        return self._random.choice(numbers) if numbers else None
+        """An executor to do something to, which then counts as busy."""
+        numbers = [n for n in range(len(self._executors)) if n not in self._busy]
+        if not numbers:
+            return None
+        number = self._random.choice(numbers)
+        self._busy.add(number)
+        return number
 
     async def _kill_executor(self) -> None:
         number = self._living()
@@ -251,6 +258,7 @@ class Campaign:
                 executor.signal(signal.SIGSTOP)
                 await asyncio.sleep(pause_s)
                 executor.signal(signal.SIGCONT)
+                self._busy.discard(number)
 
             self._others.append(asyncio.create_task(pause()))
 

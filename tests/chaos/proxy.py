@@ -43,6 +43,10 @@ class LossyProxy:
         started.set()
         await stop.wait()
         server.close()
+        connections = asyncio.all_tasks() - {asyncio.current_task()}
+        for connection in connections:
+            connection.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
 
     async def _connected(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -104,10 +108,6 @@ def lossy_proxy(url: str) -> Iterator[LossyProxy]:
 
     def run() -> None:
         loop.run_until_complete(proxy.serve(started, stop))
-        tasks = asyncio.all_tasks(loop)
-        for task in tasks:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         loop.close()
 
     thread = threading.Thread(target=run)

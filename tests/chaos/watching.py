@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -43,6 +43,5 @@ def closed_gate(url: str) -> Iterator[Callable[[], None]]:
             connection.execute("SELECT pg_advisory_unlock_all()")
 
         yield open_gate
-        # The server may have died, and the lock with it.
-        if not connection.broken:
+        with suppress(psycopg.OperationalError):  # the server has died, and the lock with it
             open_gate()

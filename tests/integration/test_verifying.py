@@ -22,6 +22,7 @@ from apiary.execution.listening import Listener
 from apiary.execution.verifying import Report, verify
 from apiary.testing import TestServer
 from tests.chaos.driving import Driver, Job
+from tests.integration.cli.conftest import apiary
 
 APPLICATION = Path(__file__).parent.parent / "chaos" / "application"
 
@@ -276,3 +277,19 @@ def test_findings_are_bounded_and_counted(url: str) -> None:
     report = verified(url, limit=10)
     assert len(report.findings) == 10
     assert report.left_out == {"message-run": 2}
+
+
+def test_the_command_says_what_is_wrong_and_ends_with_1(url: str, tmp_path: Path) -> None:
+    sound = apiary(tmp_path, "verify", APIARY_DATABASE_URL=url)
+    assert sound.returncode == 0, sound.stderr
+    assert "nothing is wrong" in sound.stderr
+    corrupt(url, "DELETE FROM apiary.operation WHERE run_id = 'stays' AND seq = 2")
+    unsound = apiary(tmp_path, "verify", APIARY_DATABASE_URL=url)
+    assert unsound.returncode == 1, unsound.stderr
+    assert "run-operations" in unsound.stdout
+    assert "apiary workflow delete stays" in unsound.stdout
+    written = apiary(tmp_path, "verify", "stays", "--output", "json", APIARY_DATABASE_URL=url)
+    assert written.returncode == 1
+    report = json.loads(written.stdout)
+    assert report["sound"] is False
+    assert [finding["run_id"] for finding in report["findings"]] == ["stays"]
