@@ -326,14 +326,15 @@ class Campaign:
     async def _keep_verifying(self, engine: PostgresEngine) -> None:
         """In the middle of it all: nothing is stranded, and nothing else is wrong."""
         while True:
-            await asyncio.sleep(5.0)
             try:
                 report = await verify(engine, patience=STRANDED_AFTER)
             except ApiaryError:
-                continue  # the server is away
+                await asyncio.sleep(0.2)  # the server is away
+                continue
             if not report.sound:
                 raise AssertionError(json.dumps(report.to_json(), indent=2))
             self._result.verified_meanwhile += 1
+            await asyncio.sleep(5.0)
 
     def _count(self) -> None:
         self._result.faults = dict(sorted(self._faults.items()))

@@ -24,8 +24,7 @@ class LossyProxy:
 
     def __init__(self, url: str) -> None:
         self._target = conninfo_to_dict(url)
-        self._mark: bytes | None = None
-        self._left = 0
+        self._marks: list[bytes] = []
         self.lost = 0  # replies
         self.port = 0
 
@@ -33,9 +32,9 @@ class LossyProxy:
         """The database's URL through the proxy."""
         return make_conninfo(**{**self._target, "host": "127.0.0.1", "port": self.port})  # type: ignore[arg-type]
 
-    def lose(self, mark: bytes, times: int = 1) -> None:
-        """Lose the replies to the next requests that contain ``mark``."""
-        self._mark, self._left = mark, times
+    def lose(self, mark: bytes) -> None:
+        """Lose the reply to the next request that contains ``mark``."""
+        self._marks.append(mark)
 
     async def serve(self, started: threading.Event, stop: asyncio.Event) -> None:
         server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
@@ -76,8 +75,9 @@ class LossyProxy:
     ) -> None:
         with suppress(OSError):
             while data := await reader.read(1 << 16):
-                if self._mark is not None and self._left > 0 and self._mark in data:
-                    self._left -= 1
+                found = next((mark for mark in self._marks if mark in data), None)
+                if found is not None:
+                    self._marks.remove(found)
                     doomed.set()
                 upwards.write(data)
                 await upwards.drain()
