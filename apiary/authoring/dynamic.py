@@ -41,7 +41,7 @@ def compact_encoder(*, sort_keys: bool) -> Callable[[Any], str]:
         sort_keys=sort_keys,
         check_circular=False,
     )
-    make: Any = json_encoder.c_make_encoder  # None where the accelerator is missing
+    make: Any = getattr(json_encoder, "c_make_encoder", None)  # the accelerator may be missing
     if make is None:
         return encoder.encode
     iterate = make(

@@ -33,9 +33,14 @@ _CORRUPT = (
     "the platform never writes this: restore the row from a backup, and see who else writes to the "
     "schema apiary"
 )
-_EXECUTORS = "see that executors run and serve it: `apiary executor list`, `apiary workflow why {run_id}`"
-_RESUME = "`apiary workflow cancel {run_id}` and `apiary workflow resume {run_id}` set it going again"
-_DELETION = "an interrupted deletion leaves this: `apiary workflow delete {run_id}` ends it"
+_EXECUTORS = (
+    "see that executors run and serve it: `apiary executor list`, `apiary workflow why {run_id}`"
+)
+_RESUME = (
+    "`apiary workflow cancel {run_id}` and `apiary workflow resume {run_id}` set it going again"
+)
+# Of a run that is being deleted, parts are gone.
+_KEPT = "NOT EXISTS (SELECT FROM apiary.run d WHERE d.run_id = {0}.run_id AND d.deleting)"
 
 # Rows that other transactions have only just written have xids that may still be in progress for
 # this snapshot, and those of a database that was restored elsewhere say nothing: both are left out.
@@ -125,12 +130,12 @@ _ENDS = (
         query="""
             SELECT r.run_id, format('operations %%s of %%s are missing', string_agg(s.seq::text, ', '), r.calls)
               FROM apiary.run r CROSS JOIN LATERAL generate_series(1, r.calls) AS s (seq)
-             WHERE r.status = 'SUCCEEDED' AND r.in_database
+             WHERE r.status = 'SUCCEEDED' AND r.in_database AND NOT r.deleting
                AND NOT EXISTS (SELECT FROM apiary.operation o WHERE o.run_id = r.run_id AND o.seq = s.seq)
                AND NOT EXISTS (SELECT FROM json_array_elements(r.unrecorded) AS u (call)
                                 WHERE (u.call ->> 'seq')::integer = s.seq)
              GROUP BY r.run_id, r.calls""",
-        advice=_DELETION,
+        advice=_CORRUPT,
     ),
     Check(
         name="run-waiters",
@@ -245,11 +250,13 @@ _MESSAGES = (
                             ELSE 'which took another as well' END)
               FROM apiary.mailbox m
               LEFT JOIN apiary.operation o ON o.run_id = m.run_id AND o.seq = m.taken_by_seq
-             WHERE m.taken_by_seq IS NOT NULL
+             WHERE m.taken_by_seq IS NOT NULL AND """
+        + _KEPT.format("m")
+        + """
                AND (o.kind IS DISTINCT FROM 'recv' OR EXISTS (
                     SELECT FROM apiary.mailbox n WHERE n.run_id = m.run_id
                        AND n.taken_by_seq = m.taken_by_seq AND n.id <> m.id))""",
-        advice=_DELETION,
+        advice=_CORRUPT,
     ),
     Check(
         name="message-run",
@@ -269,8 +276,11 @@ _MESSAGES = (
             SELECT s.run_id, format('stream %%s has %%s values from offset %%s to %%s', s.key, count(*),
                                     min(s."offset"), max(s."offset"))
               FROM apiary.stream s
+             WHERE """
+        + _KEPT.format("s")
+        + """
              GROUP BY s.run_id, s.key HAVING min(s."offset") <> 0 OR max(s."offset") <> count(*) - 1""",
-        advice=_DELETION,
+        advice=_CORRUPT,
     ),
     Check(
         name="stream-operation",
@@ -279,8 +289,10 @@ _MESSAGES = (
             SELECT s.run_id, format('stream %%s, offset %%s: operation %%s is not there',
                                     s.key, s."offset", s.seq)
               FROM apiary.stream s
-             WHERE NOT EXISTS (SELECT FROM apiary.operation o WHERE o.run_id = s.run_id AND o.seq = s.seq)""",
-        advice=_DELETION,
+             WHERE NOT EXISTS (SELECT FROM apiary.operation o
+                                WHERE o.run_id = s.run_id AND o.seq = s.seq) AND """
+        + _KEPT.format("s"),
+        advice=_CORRUPT,
     ),
 )
 

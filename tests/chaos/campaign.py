@@ -141,7 +141,8 @@ class Campaign:
 
         driving = asyncio.gather(*(one(job) for job in jobs))
         # A fault that cannot be injected, or a finding, ends the campaign at once.
-        await asyncio.wait([driving, *watched], return_when=asyncio.FIRST_COMPLETED)
+        tasks: list[asyncio.Future[Any]] = [driving, *watched]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in watched:
             if task.done():
                 driving.cancel()

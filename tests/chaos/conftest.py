@@ -39,7 +39,9 @@ class Place:
 def chaos_cluster() -> Iterator[PrivateCluster]:
     """A server that may be killed."""
     memory = Path("/dev/shm")
-    directory = Path(tempfile.mkdtemp(prefix="apiary-chaos-", dir=memory if memory.is_dir() else None))
+    directory = Path(
+        tempfile.mkdtemp(prefix="apiary-chaos-", dir=memory if memory.is_dir() else None)
+    )
     directory.chmod(0o755)  # the server may run as another account
     cluster = PrivateCluster(directory / "postgres", settings=SETTINGS)
     try:

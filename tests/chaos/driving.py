@@ -40,9 +40,7 @@ class Driver:
 
     async def start(self, job: Job) -> RunOutcome:
         """Start a run; one that lives in the database has ended then. Raises what goes wrong."""
-        options = RunOptions(
-            run_id=job.run_id, queue=job.queue, executor_only=job.executor_only
-        )
+        options = RunOptions(run_id=job.run_id, queue=job.queue, executor_only=job.executor_only)
         request = await self._starter.prepare(
             APPLICATION, job.workflow, job.input, "chaos", options
         )

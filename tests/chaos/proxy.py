@@ -47,12 +47,10 @@ class LossyProxy:
             connection.cancel()
         await asyncio.gather(*connections, return_exceptions=True)
 
-    async def _connected(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             upstream, upwards = await asyncio.open_connection(
-                self._target["host"], int(str(self._target["port"]))
+                str(self._target["host"]), int(str(self._target["port"]))
             )
         except OSError:
             writer.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.chaos.conftest import Place
 from tests.chaos.driving import Driver, Job
 from tests.chaos.processes import executors
 
-WORKFLOWS = {
+WORKFLOWS: dict[str, dict[str, Any]] = {
     "flows.mixed": {"number": 1},
     "flows.five": {"me": "run", "number": 1},
     "flows.limited": {"number": 1},

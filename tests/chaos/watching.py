@@ -12,7 +12,8 @@ import psycopg
 # Backends that wait for the gate: advisory lock 4711 of effects.gated and effects.cross.
 AT_THE_GATE = """
     SELECT l.pid FROM pg_locks l JOIN pg_database d ON d.oid = l.database
-     WHERE l.locktype = 'advisory' AND l.objid = 4711 AND NOT l.granted AND d.datname = current_database()"""
+     WHERE l.locktype = 'advisory' AND l.objid = 4711 AND NOT l.granted
+       AND d.datname = current_database()"""
 
 
 def until(condition: Callable[[], Any], what: str, within_s: float = 33.0) -> Any:

@@ -27,6 +27,7 @@ _flags = tuple(
     ctypes.c_int.in_dll(_backend, name) for name in ("QueryCancelPending", "ProcDiePending")
 )
 _isolation_level = ctypes.c_int.in_dll(_backend, "XactIsoLevel")
+_default_isolation_level = ctypes.c_int.in_dll(_backend, "DefaultXactIsoLevel")
 _statement_timeout = ctypes.c_int.in_dll(_backend, "StatementTimeout")
 _ISOLATIONS = ("read uncommitted", "read committed", "repeatable read", "serializable")
 
@@ -59,6 +60,11 @@ def has_transaction_id() -> bool:
 def transaction_isolation() -> str:
     """The isolation level of the running transaction."""
     return _ISOLATIONS[_isolation_level.value]
+
+
+def default_isolation() -> str:
+    """The isolation level of the next transaction."""
+    return _ISOLATIONS[_default_isolation_level.value]
 
 
 def statement_timeout_ms() -> int:

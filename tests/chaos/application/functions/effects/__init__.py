@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from apiary import Database, function
 
+
 @function
 def note(db: Database, run_id: str, tag: str) -> str:
     """Leave one row."""

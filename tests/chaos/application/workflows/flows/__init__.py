@@ -84,7 +84,8 @@ def mixed(number: int) -> list[object]:
 def limited(number: int) -> str:
     """Is started in a queue."""
     effects.bump(run_id(), "in the queue")
-    return outside(str(number))
+    done: str = outside(str(number))
+    return done
 
 
 @workflow
