@@ -49,10 +49,12 @@ _TRANSACTIONS = (
         name="operation-committed",
         holds="the transaction of every operation has committed",
         query="""
-            SELECT o.run_id, format('operation %%s: its transaction %%s was %%s', o.seq, o.xid, s.status)
+            SELECT o.run_id, format('operation %%s: its transaction %%s was %%s',
+                                    o.seq, o.xid, s.status)
               FROM apiary.operation o
               CROSS JOIN LATERAL (SELECT CASE
-                  WHEN o.xid < pg_snapshot_xmin(pg_current_snapshot()) THEN pg_xact_status(o.xid) END
+                  WHEN o.xid < pg_snapshot_xmin(pg_current_snapshot())
+                  THEN pg_xact_status(o.xid) END
               ) AS s (status)
              WHERE s.status <> 'committed'""",
         advice=_CORRUPT,
@@ -78,7 +80,8 @@ _GUARDS = (
         holds="every run has its guard, operation 0, which says the same",
         query="""
             SELECT r.run_id, CASE WHEN o.run_id IS NULL THEN 'it has no operation 0'
-                       ELSE format('operation 0 is of %%s/%%s, input %%s; the run is of %%s/%%s, input %%s',
+                       ELSE format('operation 0 is of %%s/%%s, input %%s; '
+                                   'the run is of %%s/%%s, input %%s',
                                    o.application, o.name, o.input_digest, r.application, r.workflow,
                                    r.input_digest) END
               FROM apiary.run r LEFT JOIN apiary.operation o ON o.run_id = r.run_id AND o.seq = 0
@@ -117,7 +120,8 @@ _ENDS = (
         name="run-calls",
         holds="a run that ran to its end has no operation after its last call",
         query="""
-            SELECT r.run_id, format('it made %%s calls, and operation %%s is recorded', r.calls, max(o.seq))
+            SELECT r.run_id, format('it made %%s calls, and operation %%s is recorded',
+                                    r.calls, max(o.seq))
               FROM apiary.run r JOIN apiary.operation o ON o.run_id = r.run_id AND o.seq > r.calls
              WHERE r.status IN ('SUCCEEDED', 'FAILED')
              GROUP BY r.run_id, r.calls""",
@@ -126,12 +130,14 @@ _ENDS = (
     ),
     Check(
         name="run-operations",
-        holds="a run that stayed in the database has each of its operations, recorded or in its row",
+        holds="a run that stayed in the database has all its operations, recorded or in its row",
         query="""
-            SELECT r.run_id, format('operations %%s of %%s are missing', string_agg(s.seq::text, ', '), r.calls)
+            SELECT r.run_id, format('operations %%s of %%s are missing',
+                                    string_agg(s.seq::text, ', '), r.calls)
               FROM apiary.run r CROSS JOIN LATERAL generate_series(1, r.calls) AS s (seq)
              WHERE r.status = 'SUCCEEDED' AND r.in_database AND NOT r.deleting
-               AND NOT EXISTS (SELECT FROM apiary.operation o WHERE o.run_id = r.run_id AND o.seq = s.seq)
+               AND NOT EXISTS (SELECT FROM apiary.operation o
+                                WHERE o.run_id = r.run_id AND o.seq = s.seq)
                AND NOT EXISTS (SELECT FROM json_array_elements(r.unrecorded) AS u (call)
                                 WHERE (u.call ->> 'seq')::integer = s.seq)
              GROUP BY r.run_id, r.calls""",
@@ -143,7 +149,8 @@ _ENDS = (
         query="""
             SELECT r.run_id, CASE WHEN w.run_id = r.run_id
                        THEN format('it is %%s and waits for %%s', r.status, w.awaited_run_id)
-                       ELSE format('it is %%s and run %%s still waits for its end', r.status, w.run_id) END
+                       ELSE format('it is %%s and run %%s still waits for its end',
+                                   r.status, w.run_id) END
               FROM apiary.waiter w JOIN apiary.run r
                 ON r.run_id = w.run_id OR r.run_id = w.awaited_run_id AND w.event_key = ''
              WHERE r.finished_at IS NOT NULL""",
@@ -186,7 +193,8 @@ _STRANDED = (
                AND (r.started_at IS NOT NULL OR q.name IS NULL
                     OR NOT q.paused AND q.rate_limit IS NULL
                        AND NOT EXISTS (SELECT FROM apiary.run a WHERE a.queue = q.name
-                                          AND a.started_at IS NOT NULL AND a.finished_at IS NULL))""",
+                                          AND a.started_at IS NOT NULL
+                                          AND a.finished_at IS NULL))""",
         advice=_EXECUTORS,
     ),
     Check(
@@ -194,19 +202,23 @@ _STRANDED = (
         holds="what a waiting run waits for can still come, and has not come yet",
         query="""
             SELECT r.run_id, format('it waits for %%s, %%s', r.waiting_for::text, v.problem)
-              FROM apiary.run r CROSS JOIN LATERAL (SELECT CASE coalesce(r.waiting_for ->> 'kind', '')
+              FROM apiary.run r
+              CROSS JOIN LATERAL (SELECT CASE coalesce(r.waiting_for ->> 'kind', '')
                   WHEN 'message' THEN CASE WHEN EXISTS (
-                      SELECT FROM apiary.mailbox m WHERE m.run_id = r.run_id AND m.taken_by_seq IS NULL
+                      SELECT FROM apiary.mailbox m
+                       WHERE m.run_id = r.run_id AND m.taken_by_seq IS NULL
                          AND m.topic = r.waiting_for ->> 'topic') THEN 'and has the message' END
                   WHEN 'event' THEN CASE
-                      WHEN EXISTS (SELECT FROM apiary.event e WHERE e.run_id = r.waiting_for ->> 'run_id'
+                      WHEN EXISTS (SELECT FROM apiary.event e
+                                    WHERE e.run_id = r.waiting_for ->> 'run_id'
                                       AND e.key = r.waiting_for ->> 'key') THEN 'which is there'
                       WHEN NOT EXISTS (SELECT FROM apiary.waiter w WHERE w.run_id = r.run_id
                                AND w.awaited_run_id = r.waiting_for ->> 'run_id'
                                AND w.event_key = 'event ' || (r.waiting_for ->> 'key'))
                       THEN 'and is not listed as waiting for it' END
                   WHEN 'run' THEN CASE WHEN (
-                      SELECT count(*) FROM json_array_elements_text(r.waiting_for -> 'runs') AS a (run_id)
+                      SELECT count(*)
+                        FROM json_array_elements_text(r.waiting_for -> 'runs') AS a (run_id)
                         JOIN apiary.waiter w ON w.run_id = r.run_id AND w.awaited_run_id = a.run_id
                                             AND w.event_key = ''
                         JOIN apiary.run c ON c.run_id = a.run_id AND c.finished_at IS NULL
@@ -231,7 +243,8 @@ _STRANDED = (
         name="deployment-missing",
         holds="every unfinished run has its version of the code",
         query="""
-            SELECT r.run_id, format('it is %%s and its deployment %%s is gone', r.status, r.deployment)
+            SELECT r.run_id, format('it is %%s and its deployment %%s is gone',
+                                    r.status, r.deployment)
               FROM apiary.run r
              WHERE r.finished_at IS NULL
                AND NOT EXISTS (SELECT FROM apiary.deployment d WHERE d.id = r.deployment)""",
@@ -244,7 +257,8 @@ _MESSAGES = (
         name="message-taken",
         holds="every message that was taken has the one recv that took it",
         query="""
-            SELECT m.run_id, format('message %%s was taken by operation %%s, %%s', m.id, m.taken_by_seq,
+            SELECT m.run_id, format('message %%s was taken by operation %%s, %%s',
+                       m.id, m.taken_by_seq,
                        CASE WHEN o.run_id IS NULL THEN 'which is not there'
                             WHEN o.kind <> 'recv' THEN 'which is a ' || o.kind
                             ELSE 'which took another as well' END)
@@ -265,7 +279,8 @@ _MESSAGES = (
             SELECT x.run_id, x.what || ' is there, the run is not'
               FROM (SELECT run_id, 'message ' || id FROM apiary.mailbox
                     UNION ALL SELECT run_id, 'event ' || key FROM apiary.event
-                    UNION ALL SELECT DISTINCT run_id, 'stream ' || key FROM apiary.stream) AS x (run_id, what)
+                    UNION ALL SELECT DISTINCT run_id, 'stream ' || key FROM apiary.stream
+                   ) AS x (run_id, what)
              WHERE NOT EXISTS (SELECT FROM apiary.run r WHERE r.run_id = x.run_id)""",
         advice=_CORRUPT,
     ),
@@ -273,13 +288,15 @@ _MESSAGES = (
         name="stream-offsets",
         holds="the offsets of a stream have no gap",
         query="""
-            SELECT s.run_id, format('stream %%s has %%s values from offset %%s to %%s', s.key, count(*),
+            SELECT s.run_id, format('stream %%s has %%s values from offset %%s to %%s',
+                                    s.key, count(*),
                                     min(s."offset"), max(s."offset"))
               FROM apiary.stream s
              WHERE """
         + _KEPT.format("s")
         + """
-             GROUP BY s.run_id, s.key HAVING min(s."offset") <> 0 OR max(s."offset") <> count(*) - 1""",
+             GROUP BY s.run_id, s.key
+            HAVING min(s."offset") <> 0 OR max(s."offset") <> count(*) - 1""",
         advice=_CORRUPT,
     ),
     Check(

@@ -1,8 +1,8 @@
-"""A random campaign: many runs, executors that die, a server that goes away, replies that get lost.
+"""A random campaign: many runs, dying executors, a server that goes away, replies that get lost.
 
-`python -m tests.chaos.campaign --runs 2000 --seed 1` drives that many runs while faults are injected
-at random times, then checks the invariants and prints a report as JSON. The seed decides the runs
-and the faults and their order; what they hit is up to the machine.
+`python -m tests.chaos.campaign --runs 2000 --seed 1` drives that many runs while faults are
+injected at random times, then checks the invariants and prints a report as JSON. The seed decides
+the runs and the faults and their order; what they hit is up to the machine.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ MARKS = [b"effects.note", b"effects.bump", b'"kind": "step"', b"flows.leaf", b'"
          b'"kind": "recv"', b"claim_runs", b"finish_run", b"SUCCEEDED"]  # fmt: skip
 _RANDOM_BACKEND = """
     SELECT pid FROM pg_stat_activity
-     WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"""
+     WHERE datname = current_database() AND backend_type = 'client backend'
+       AND pid <> pg_backend_pid()"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""A client that does not give up: it repeats what it asked, with the same id, until there is an answer."""
+"""A client that does not give up: it asks again, with the same id, until there is an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""An executor as a process: `python -m tests.chaos.executor_main URL NAME LEASE_S`. SIGTERM drains it."""
+"""An executor as a process: `python -m tests.chaos.executor_main URL NAME LEASE_S`.
+
+SIGTERM drains it.
+"""
 
 from __future__ import annotations
 

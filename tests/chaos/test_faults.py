@@ -18,7 +18,7 @@ from apiary.errors import Cancelled, UnavailableError
 from apiary.execution.verifying import verify
 from tests.chaos.conftest import Place
 from tests.chaos.driving import Driver, Job
-from tests.chaos.processes import ClientProcess, executors
+from tests.chaos.processes import LEASE_S, ClientProcess, executors
 from tests.chaos.proxy import lossy_proxy
 from tests.chaos.watching import AT_THE_GATE, closed_gate, query, until
 
@@ -204,6 +204,21 @@ def test_a_paused_executor_changes_nothing_when_it_comes_back(place: Place) -> N
     place.check()
 
 
+def test_a_function_that_outlasts_its_lease_is_executed_once(place: Place) -> None:
+    with executors(place.url, place.side, place.log, ["a", "b"]):
+        with closed_gate(place.url) as open_gate:
+            start(place.url, HELD_OUTSIDE)
+            backends = wait_at_the_gate(place)
+            over = "SELECT now() > started_at + %s * interval '1 second' FROM apiary.run"
+            until(lambda: query(place.url, over, 3 * LEASE_S)[0], "three leases")
+            assert query(place.url, AT_THE_GATE) == backends
+            open_gate()
+        assert finish(place.url, HELD_OUTSIDE).status == "SUCCEEDED"
+    assert epoch(place) == 1  # renewed all the time
+    assert query(place.url, "SELECT 1 FROM apiary.attempt") == []
+    place.check()
+
+
 def test_what_a_dead_executor_was_running_is_taken_over_while_it_hangs(place: Place) -> None:
     """The backend notices that nobody waits for it, and lets go."""
     with executors(place.url, place.side, place.log, ["dies", "lives"]) as [one, two]:
@@ -353,6 +368,22 @@ def test_a_cancelled_run_leaves_what_had_committed_and_nothing_else(place: Place
     assert finish(place.url, job).status == "CANCELLED"
     assert query(place.url, "SELECT tag FROM effects.effect") == ["1"]
     place.check(all_succeeded=False)
+
+
+def test_a_run_is_resumed_when_nothing_of_it_is_under_way(place: Place) -> None:
+    start(place.url, HELD_OUTSIDE)
+    query(place.url, "SELECT apiary.cancel_run('run', 'enough')")
+    lock = "SELECT pg_advisory_lock_shared(apiary.in_database_lock('run'))"
+    with place.connect() as function, place.connect() as control:
+        function.execute(lock)  # as a function does that was not interrupted yet
+        control.execute("SET lock_timeout = '200ms'")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            control.execute("SELECT apiary.resume_run('run', NULL)")
+        function.execute("SELECT pg_advisory_unlock_all()")
+        control.execute("SELECT apiary.resume_run('run', NULL)")
+    with executors(place.url, place.side, place.log, ["a"]):
+        assert finish(place.url, HELD_OUTSIDE).status == "SUCCEEDED"
+    place.check()
 
 
 def test_a_deletion_that_dies_halfway_can_be_repeated(place: Place) -> None:

@@ -163,7 +163,8 @@ CORRUPTIONS = {
     ),
     "a wait for a message that is there": (
         "waiting-in-vain", "naps",
-        """UPDATE apiary.run SET ready_at = NULL, waiting_for = '{{"kind": "message", "topic": "t"}}'
+        """UPDATE apiary.run SET ready_at = NULL,
+            waiting_for = '{{"kind": "message", "topic": "t"}}'
             WHERE run_id = 'naps'""",
         "INSERT INTO apiary.mailbox (run_id, topic, message) VALUES ('naps', 't', '1')",
     ),
