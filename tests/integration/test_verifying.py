@@ -265,6 +265,17 @@ def test_what_cannot_move_for_a_good_reason_is_not_stranded(url: str) -> None:
     assert verified(url).findings == ()
 
 
+def test_an_account_without_privileges_of_its_own_may_verify(url: str) -> None:
+    name = f"verifier_{uuid4().hex[:12]}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'p' IN ROLE apiary_runtime".encode())
+        try:
+            own = psycopg.conninfo.make_conninfo(url, user=name, password="p")
+            assert verified(own).findings == ()
+        finally:
+            connection.execute(f"DROP ROLE {name}".encode())
+
+
 def test_findings_are_bounded_and_counted(url: str) -> None:
     corrupt(
         url,
