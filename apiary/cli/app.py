@@ -22,6 +22,7 @@ from . import (
     runs,
     serve,
     sql,
+    verify,
 )
 from .output import write_text
 
@@ -46,6 +47,7 @@ _GROUPS = (
     sql,
     doctor,
     executor,
+    verify,
     migrate,
     serve,
     config,
