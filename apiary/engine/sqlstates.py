@@ -48,7 +48,7 @@ def is_connection_failure(error: psycopg.Error) -> bool:
 
 
 def _cancelled(message: str) -> ApiaryError:
-    if message == _STATEMENT_TIMEOUT:
+    if message.endswith(_STATEMENT_TIMEOUT):  # PL/Python puts the exception's name before it
         return DeadlineExceeded("the statement ran into its timeout and was rolled back")
     return Cancelled("the statement was cancelled and rolled back")
 

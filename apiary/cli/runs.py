@@ -1,0 +1,172 @@
+"""`apiary run`: what ran."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from . import settings
+from .connection import open_client
+from .options import Application, Output, Server, TlsCa, Token
+from .output import Format, write_fields, write_json, write_table, write_text
+
+__all__ = ["register"]
+
+group = typer.Typer(help="Runs: what ran, and what came of it.", no_args_is_help=True)
+
+RunId = Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id.")]
+Name = Annotated[
+    str | None, typer.Option("--name", metavar="FUNCTION", help="Of this function or workflow.")
+]
+Status = Annotated[
+    list[str] | None,
+    typer.Option("--status", metavar="STATUS", help="With this status; may be repeated."),
+]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="TIME", help="Begun then or later (RFC 3339, UTC if bare)."),
+]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Begun before then.")]
+Prefix = Annotated[
+    str | None, typer.Option("--prefix", metavar="TEXT", help="Whose id begins with this.")
+]
+Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many.")]
+
+_MAX_PAGE = 1000
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group."""
+    app.add_typer(group, name="run")
+
+
+@group.command("list")
+def list_runs(
+    name: Name = None,
+    status: Status = None,
+    since: Since = None,
+    until: Until = None,
+    prefix: Prefix = None,
+    limit: Limit = 50,
+    application: Application = None,
+    server: Server = None,
+    token: Token = None,
+    tls_ca: TlsCa = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """List runs, newest first.
+
+    Example: apiary run list --name hotel.reserve --status FAILED --since 2026-07-01T00:00:00Z
+    """
+    with open_client(server, token, tls_ca) as client:
+        found = list(
+            islice(
+                client.list_runs(
+                    application=settings.application(application).value,
+                    name=name,
+                    statuses=[each.upper() for each in status or ()],
+                    since=_moment(since, "--since"),
+                    until=_moment(until, "--until"),
+                    run_id_prefix=prefix,
+                    page_size=min(limit, _MAX_PAGE),
+                ),
+                limit,
+            )
+        )
+    if output is Format.JSON:
+        fields = "run_id kind name application deployment principal status started_at finished_at"
+        write_json([{field: getattr(run, field) for field in fields.split()} for run in found])
+        return
+    write_table(
+        ("run", "name", "status", "started", "ms", "principal"),
+        (
+            (
+                run.run_id,
+                run.name,
+                run.status,
+                _shown(run.started_at),
+                _duration_ms(run.started_at, run.finished_at),
+                run.principal,
+            )
+            for run in found
+        ),
+    )
+
+
+@group.command()
+def get(
+    run_id: RunId,
+    server: Server = None,
+    token: Token = None,
+    tls_ca: TlsCa = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show one run with its operations and attempts, and what they printed.
+
+    Example: apiary run get booking-42 --output json
+    """
+    with open_client(server, token, tls_ca) as client:
+        run = client.get_run(run_id)
+    if output is Format.JSON:
+        write_json(asdict(run))
+        return
+    write_fields(
+        {
+            "run": run.run_id,
+            "name": run.name,
+            "status": run.status,
+            "application": run.application,
+            "deployment": run.deployment,
+            "principal": run.principal,
+            "started": _shown(run.started_at),
+            "finished": _shown(run.finished_at),
+            "input": run.input,
+            "output": run.output,
+            "error": _error(run.error),
+            "trace": run.trace,
+        }
+    )
+    write_text("\n")
+    write_table(
+        ("seq", "operation", "attempt", "status", "ms", "xid", "log"),
+        (
+            (
+                each.seq,
+                each.name,
+                each.attempt,
+                each.status,
+                _duration_ms(each.started_at, each.finished_at),
+                each.xid,
+                each.log,
+            )
+            for each in run.operations
+        ),
+    )
+
+
+def _moment(text: str | None, option: str) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{text!r} is not a time; write it as in 2026-07-01T12:00:00Z", param_hint=option
+        ) from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _shown(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat(sep=" ", timespec="milliseconds")
+
+
+def _duration_ms(started: datetime, finished: datetime | None) -> str | None:
+    return None if finished is None else f"{(finished - started).total_seconds() * 1000:.1f}"
+
+
+def _error(error: dict[str, object] | None) -> str | None:
+    return None if error is None else f"{error.get('type')}: {error.get('message')}"
