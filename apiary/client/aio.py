@@ -13,8 +13,9 @@ import grpc
 
 from ..authoring.bundle import Bundle
 from ..authoring.decorators import Function
+from ..telemetry import Telemetry, from_environment
 from . import requests
-from .connecting import OPTIONS, RETRY_BUDGET_S, Connection, methods
+from .connecting import OPTIONS, RETRY_BUDGET_S, Connection, Metadata, methods
 from .failures import Attempts, failure_of
 from .records import Column, Deployed, FunctionInfo, InvocationResult, Run
 from .requests import Request
@@ -44,6 +45,7 @@ class AsyncClient:
         tls_certificate: Path | str | None = None,
         tls_key: Path | str | None = None,
         retry_budget_s: float = RETRY_BUDGET_S,
+        telemetry: Telemetry | None = None,
     ) -> None:
         to = Connection.of(
             address,
@@ -55,6 +57,7 @@ class AsyncClient:
         )
         self.address = to.address
         self._retry_budget_s = retry_budget_s
+        self._telemetry = telemetry or from_environment()
         self._metadata = to.metadata
         self._channel = (
             grpc.aio.insecure_channel(to.address, OPTIONS)
@@ -222,12 +225,18 @@ class AsyncClient:
                 return AsyncQueryResult(first, stream, answers, self.address, request)
 
     async def _send(self, request: Request[T]) -> T:
+        if self._telemetry is None:
+            return await self._attempt(request, self._metadata)
+        with self._telemetry.calling(request.method, request.subject) as trace:
+            return await self._attempt(request, self._metadata + trace)
+
+    async def _attempt(self, request: Request[T], metadata: Metadata) -> T:
         attempts = Attempts(request, self._retry_budget_s)
         method = self._methods[request.method]
         while True:
             try:
                 answer = await method(
-                    request.message, timeout=attempts.remaining_s(), metadata=self._metadata
+                    request.message, timeout=attempts.remaining_s(), metadata=metadata
                 )
             except grpc.RpcError as error:
                 await asyncio.sleep(attempts.pause_s(failure_of(error, self.address, request)))

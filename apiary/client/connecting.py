@@ -13,8 +13,9 @@ import grpc
 from ..errors import ConfigurationError
 from ..proto.apiary.v1 import apiary_pb2
 
-__all__ = ["DEFAULT_ADDRESS", "OPTIONS", "RETRY_BUDGET_S", "Connection", "methods"]
+__all__ = ["DEFAULT_ADDRESS", "OPTIONS", "RETRY_BUDGET_S", "Connection", "Metadata", "methods"]
 
+Metadata = tuple[tuple[str, str], ...]
 DEFAULT_ADDRESS = "127.0.0.1:7432"
 RETRY_BUDGET_S = 5.0  # of a call whose server does not answer
 _LIMIT_BYTES = 16 * 1024 * 1024
@@ -73,7 +74,7 @@ class Connection:
         )
 
     @property
-    def metadata(self) -> tuple[tuple[str, str], ...]:
+    def metadata(self) -> Metadata:
         """What is sent with each call."""
         return () if self.token is None else (("authorization", f"Bearer {self.token}"),)
 

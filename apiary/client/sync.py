@@ -13,8 +13,9 @@ import grpc
 
 from ..authoring.bundle import Bundle
 from ..authoring.decorators import Function
+from ..telemetry import Telemetry, from_environment
 from . import requests
-from .connecting import OPTIONS, RETRY_BUDGET_S, Connection, methods
+from .connecting import OPTIONS, RETRY_BUDGET_S, Connection, Metadata, methods
 from .failures import Attempts, failure_of
 from .records import Column, Deployed, FunctionInfo, InvocationResult, Run
 from .requests import Request
@@ -47,6 +48,7 @@ class Client:
         tls_certificate: Path | str | None = None,
         tls_key: Path | str | None = None,
         retry_budget_s: float = RETRY_BUDGET_S,
+        telemetry: Telemetry | None = None,
     ) -> None:
         to = Connection.of(
             address,
@@ -58,6 +60,7 @@ class Client:
         )
         self.address = to.address
         self._retry_budget_s = retry_budget_s
+        self._telemetry = telemetry or from_environment()
         self._metadata = to.metadata
         self._channel = (
             grpc.insecure_channel(to.address, OPTIONS)
@@ -225,13 +228,17 @@ class Client:
                 return QueryResult(first, stream, self.address, request)
 
     def _send(self, request: Request[T]) -> T:
+        if self._telemetry is None:
+            return self._attempt(request, self._metadata)
+        with self._telemetry.calling(request.method, request.subject) as trace:
+            return self._attempt(request, self._metadata + trace)
+
+    def _attempt(self, request: Request[T], metadata: Metadata) -> T:
         attempts = Attempts(request, self._retry_budget_s)
         method = self._methods[request.method]
         while True:
             try:
-                answer = method(
-                    request.message, timeout=attempts.remaining_s(), metadata=self._metadata
-                )
+                answer = method(request.message, timeout=attempts.remaining_s(), metadata=metadata)
             except grpc.RpcError as error:
                 time.sleep(attempts.pause_s(failure_of(error, self.address, request)))
             else:

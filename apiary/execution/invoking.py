@@ -13,6 +13,7 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -57,6 +58,7 @@ class Invoker:
     def __init__(self, engine: Engine, policy: RetryPolicy | None = None) -> None:
         self._engine = engine
         self._policy = policy or RetryPolicy()
+        self.on_retry: Callable[[Invocation], None] | None = None
         self._logging: set[asyncio.Task[None]] = set()  # kept alive until they are done
 
     async def invoke(
@@ -82,6 +84,10 @@ class Invoker:
             self._logging.add(task)
             task.add_done_callback(self._logging.discard)
             raise
+
+    async def settle(self) -> None:
+        """Wait until what is still to be logged is logged."""
+        await asyncio.gather(*self._logging)
 
     async def _at_deadline(
         self, invocation: Invocation, deadline_s: float, started_at: datetime
@@ -117,6 +123,8 @@ class Invoker:
                 continue
             except TransactionConflict as conflict:
                 await self._log(invocation, "RETRIED", conflict, started_at)
+                if self.on_retry is not None:
+                    self.on_retry(invocation)
                 delay_s = self._policy.delay_s(invocation.attempt)
                 if time.monotonic() + delay_s > budget_ends:
                     raise TransactionConflict(

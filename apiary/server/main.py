@@ -25,9 +25,11 @@ from ..engine.querying import Querying
 from ..errors import ConfigurationError
 from ..execution.invoking import Invoker
 from ..proto.apiary.v1 import apiary_pb2, apiary_pb2_grpc
+from ..telemetry import Telemetry, from_environment
 from .calls import Gate
 from .deployer import Deployer
 from .health import Health
+from .observing import ObservedInvoker
 from .preflight import check_database
 from .service import ApiaryService
 from .settings import ServerSettings
@@ -35,21 +37,23 @@ from .settings import ServerSettings
 __all__ = ["Server", "serve"]
 
 SERVICE = apiary_pb2.DESCRIPTOR.services_by_name["Apiary"].full_name
-_CUT_GRACE_S = 0.5  # for calls that the drain's grace did not suffice for
+_CUT_GRACE_S = 0.5  # for answers on their way, and those who watch the health
 
 log = logging.getLogger(__name__)
 
 
 class Server:
-    """The gRPC server of one process."""
+    """The gRPC server of one process; observed as the OTEL_* variables say, or by ``telemetry``."""
 
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, settings: ServerSettings, telemetry: Telemetry | None = None) -> None:
         settings.check()
+        self.telemetry = telemetry or from_environment()
         self.settings = settings
         self.address = settings.address  # with the real port, once started
         self._grpc: grpc.aio.Server | None = None
         self._engine: PostgresEngine | None = None
         self._gate: Gate | None = None
+        self._invoker: Invoker | None = None
         self._health: Health | None = None
 
     @property
@@ -92,6 +96,8 @@ class Server:
         await self._health.stop()
         await self._gate.drain(self.settings.drain_grace_s if grace_s is None else grace_s)
         await self._grpc.stop(_CUT_GRACE_S)
+        if self._invoker is not None:
+            await self._invoker.settle()
         await self._engine.close()
         self._grpc = None
         log.info("server_stopped")
@@ -114,12 +120,18 @@ class Server:
         await self.drain()
 
     def _service(self, engine: PostgresEngine, gate: Gate) -> ApiaryService:
+        telemetry = self.telemetry
+        invoker = self._invoker = Invoker(engine)
+        if telemetry is not None:
+            invoker = self._invoker = ObservedInvoker(engine, telemetry)
+            telemetry.watch_pool(lambda: engine.waiting)
         return ApiaryService(
             gate,
-            Invoker(engine),
+            invoker,
             Catalogue(engine),
             Querying(self.settings.database_url),
             Deployer(self.settings.deploy_url),
+            telemetry=telemetry,
             max_payload_bytes=self.settings.max_payload_bytes,
             query_timeout_s=self.settings.query_timeout_s,
         )

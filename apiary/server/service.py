@@ -14,6 +14,7 @@ from ..execution.ids import checked_run_id, new_run_id
 from ..execution.invoking import Invoker, raise_recorded_error
 from ..proto.apiary.v1 import apiary_pb2 as pb
 from ..proto.apiary.v1 import apiary_pb2_grpc
+from ..telemetry import Telemetry
 from .applications import Applications
 from .calls import Call, Gate, Gated, stream, unary
 from .deployer import Deployer
@@ -50,10 +51,12 @@ class ApiaryService(Gated, apiary_pb2_grpc.ApiaryServicer):
         querying: Querying,
         deployer: Deployer,
         *,
+        telemetry: Telemetry | None,
         max_payload_bytes: int,
         query_timeout_s: float,
     ) -> None:
         self.gate = gate
+        self.telemetry = telemetry
         self._invoker = invoker
         self._catalogue = catalogue
         self._applications = Applications(catalogue)

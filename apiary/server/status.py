@@ -72,7 +72,7 @@ def document_of(error: ApiaryError) -> str:
         return text
     metadata: dict[str, Any] = dict(document.get("metadata", {}))
     texts = {name: document[name] for name in ("message", "hint") if name in document}
-    parts = {**metadata, **texts}
+    parts: dict[str, Any] = {**metadata, **texts}
     sizes = {name: len(_json(part)) for name, part in parts.items()}
     omitted: list[str] = []
     # The longest first, until it fits.

@@ -14,6 +14,7 @@ from psycopg.rows import dict_row
 from apiary.authoring.bundle import Bundle
 from apiary.client import Client
 from apiary.server import Server, ServerSettings
+from apiary.telemetry import Telemetry
 from apiary.testing import LoopThread, TestServer
 from tests.integration.server.applications import odd_application
 
@@ -21,9 +22,9 @@ from tests.integration.server.applications import odd_application
 class RunningServer:
     """A server in a thread of its own."""
 
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, settings: ServerSettings, telemetry: Telemetry | None = None) -> None:
+        self.server = Server(settings, telemetry)
         self.loop = LoopThread()
-        self.server = Server(settings)
         try:
             self.loop.run(self.server.start())
         except BaseException:
