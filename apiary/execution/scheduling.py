@@ -158,6 +158,21 @@ class Scheduler:
             raise NotFound(f"no schedule {name!r}", kind="schedule", name=name)
         return rows[0]
 
+    async def pause(self, name: str, *, paused: bool) -> ScheduleRow:
+        """Let a schedule fire no more, or go on with its next slot from now."""
+        schedule = await self.get(name)
+        next_at = schedule.next_at
+        if schedule.paused and not paused:
+            next_at = schedule.times.next(await self._now())
+        rows = await self._rows(
+            "UPDATE apiary.schedule SET paused = %s, next_at = %s WHERE name = %s"
+            f" RETURNING {_COLUMNS}",
+            [paused, next_at, name],
+        )
+        if not rows:
+            raise NotFound(f"no schedule {name!r}", kind="schedule", name=name)
+        return rows[0]
+
     async def delete(self, name: str) -> None:
         """Remove a schedule; runs that it has started stay."""
         if not await self._rows(

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..authoring.values import canonical, digest
 from ..engine.runs import RunOutcome, RunStore, StartRequest
-from ..errors import PayloadTooLarge
+from ..errors import LeaseLost, PayloadTooLarge
 from .code import CodeCache
 from .ids import checked_run_id, new_run_id
 
@@ -91,11 +91,22 @@ class Starter:
             max_adoptions=found.options.max_adoptions,
         )
 
+    async def require_deployment(self, deployment: str) -> None:
+        """NotFound unless the database has the code of a deployment."""
+        await self._code.code(deployment)
+
     async def start(self, request: StartRequest) -> RunOutcome:
-        """Start a prepared run. One that lives in the database has ended when this returns."""
+        """Start a prepared run. One that lives in the database has ended when this returns.
+
+        Unless it was there before: then the answer is where it stands.
+        """
         if not request.in_database:
             return await self._store.start(request)
-        return await self._store.run_in_database(request, LEASE)
+        try:
+            return await self._store.run_in_database(request, LEASE)
+        except LeaseLost:
+            # Another backend is at it now. Its row is there, or comes with this statement.
+            return await self._store.start(request)
 
     async def start_child(
         self, request: StartRequest, parent_run_id: str, parent_seq: int

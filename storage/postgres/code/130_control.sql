@@ -71,14 +71,24 @@ CREATE OR REPLACE FUNCTION apiary.fork_run(
 ) RETURNS text LANGUAGE plpgsql SECURITY DEFINER AS $body$
 DECLARE
     v_run apiary.run;
+    v_created boolean;
 BEGIN
     SELECT * INTO v_run FROM apiary.run r WHERE r.run_id = p_run_id;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no run %', p_run_id USING ERRCODE = 'AP006', DETAIL = 'run ' || p_run_id;
     END IF;
-    PERFORM apiary.start_run(p_new_run_id, v_run.application, coalesce(p_deployment, v_run.deployment),
-        v_run.workflow, false, v_run.input, v_run.input_digest, p_principal, v_run.trace, v_run.queue,
-        v_run.priority, v_run.queue_key, NULL, NULL, NULL, v_run.max_adoptions, NULL, NULL, NULL, NULL);
+    SELECT s.created INTO v_created FROM apiary.start_run(p_new_run_id, v_run.application,
+        coalesce(p_deployment, v_run.deployment), v_run.workflow, false, v_run.input, v_run.input_digest,
+        p_principal, v_run.trace, v_run.queue, v_run.priority, v_run.queue_key, NULL, NULL, NULL,
+        v_run.max_adoptions, NULL, NULL, NULL, NULL) s;
+    IF NOT v_created THEN
+        -- The same fork again, as after a lost reply, changes nothing.
+        IF EXISTS (SELECT FROM apiary.run r WHERE r.run_id = p_new_run_id AND r.forked_from = p_run_id) THEN
+            RETURN p_new_run_id;
+        END IF;
+        RAISE EXCEPTION 'run % is there, and is no fork of %', p_new_run_id, p_run_id
+            USING ERRCODE = 'AP005', DETAIL = p_new_run_id, HINT = 'choose another id';
+    END IF;
     UPDATE apiary.run SET forked_from = p_run_id WHERE run_id = p_new_run_id;
     INSERT INTO apiary.operation (run_id, seq, kind, name, application, deployment, principal, status, input,
         input_digest, output, error, attempt, started_at, finished_at, isolation, read_only, log)
