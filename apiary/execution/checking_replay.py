@@ -2,7 +2,8 @@
 
 Each run's workflow is run with the new code, its calls answered from the record, up to the first
 call that has no record. Nothing is executed, nothing is written. Runs keep the deployment that they
-began with, so what is found forbids no deploy; it tells which runs could not be moved over (forked).
+began with, so what is found forbids no deploy; it tells which runs could not be moved over by a
+fork.
 """
 
 from __future__ import annotations

@@ -152,9 +152,10 @@ def _running(facts: dict[str, Any]) -> str:
     if facts["in_backend"]:
         return f"it runs in the database since {_time(facts['started_at'])}"
     if facts["ready_at"] <= facts["now"]:
+        follows = _nobody(facts) or "another executor is about to take it over"
         return (
             f"the lease of executor {_shown(facts['executor'])} ended at"
-            f" {_time(facts['ready_at'])}, and {_nobody(facts) or 'another executor is about to take it over'}"
+            f" {_time(facts['ready_at'])}, and {follows}"
         )
     if facts["executor"] == "database":
         return (
