@@ -101,6 +101,8 @@ class RunContext(Context):
         self._gone: BaseException | None = None  # why nothing more may be done
         self._suspended: Suspended | None = None
         self._progress_at = 0.0
+        self._unreported: dict[str, Any] | None = None
+        self._reporting: asyncio.Task[None] | None = None
         # The database's clock, as the claim told it; executors' own clocks are not trusted.
         self._claimed_at = run.lease_until - lease
         self._claimed_monotonic = time.monotonic()
@@ -134,6 +136,8 @@ class RunContext(Context):
         """Wait until no operation of the run is under way."""
         while self._tasks:
             await asyncio.wait(list(self._tasks))
+        if self._reporting is not None:
+            await self._reporting  # the last progress is the one that is seen for good
 
     # Context: the calls of the workflow's code, in its thread.
 
@@ -411,7 +415,18 @@ class RunContext(Context):
         ended = progress["total"] is not None and progress["done"] >= progress["total"]
         if ended or now - self._progress_at >= _PROGRESS_EVERY_S:
             self._progress_at = now
-            asyncio.run_coroutine_threadsafe(self._report(progress), self._services.loop)
+            self._services.loop.call_soon_threadsafe(self._queue_report, progress)
+
+    def _queue_report(self, progress: dict[str, Any]) -> None:
+        """One report at a time, so that a later one is not overtaken by an earlier one."""
+        self._unreported = progress
+        if self._reporting is None or self._reporting.done():
+            self._reporting = self._services.loop.create_task(self._report_latest())
+
+    async def _report_latest(self) -> None:
+        while self._unreported is not None:
+            progress, self._unreported = self._unreported, None
+            await self._report(progress)
 
     async def _report(self, progress: dict[str, Any]) -> None:
         try:
