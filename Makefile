@@ -20,7 +20,7 @@ demo: setup-core ## Deploy this repository's application and call it; shows what
 	@$(BIN)/python -m apiary.cli demo
 
 test: setup ## Run all tests
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 lint: $(VENV)/.stamp-all ## Check style and types
 	$(BIN)/ruff check

@@ -14,6 +14,7 @@ Instances of classes are refused, because nothing here could say which class to 
 from __future__ import annotations
 
 import json
+import json.encoder as json_encoder
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -30,13 +31,38 @@ from apiary.authoring.scalars import SCALAR_CODECS, check_text, untag, write_tex
 
 CONTAINER_TAGS = frozenset({"$tuple", "$set", "$frozenset", "$dict"})
 
-sorted_text = json.JSONEncoder(
-    ensure_ascii=False,
-    allow_nan=False,
-    separators=(",", ":"),
-    sort_keys=True,
-    check_circular=False,
-).encode
+
+def compact_encoder(*, sort_keys: bool) -> Callable[[Any], str]:
+    """A function from documents to compact JSON text, whose encoder is made once."""
+    encoder = json.JSONEncoder(
+        ensure_ascii=False,
+        allow_nan=False,
+        separators=(",", ":"),
+        sort_keys=sort_keys,
+        check_circular=False,
+    )
+    make: Any = getattr(json_encoder, "c_make_encoder", None)  # the accelerator may be missing
+    if make is None:
+        return encoder.encode
+    iterate = make(
+        None,
+        encoder.default,
+        json_encoder.encode_basestring,
+        None,
+        ":",
+        ",",
+        sort_keys,
+        False,
+        False,
+    )
+
+    def encode(document: Any) -> str:
+        return "".join(iterate(document, 0))
+
+    return encode
+
+
+sorted_text = compact_encoder(sort_keys=True)
 
 
 def write_items(items: Iterable[Any], item: Codec, depth: int) -> list[Any]:

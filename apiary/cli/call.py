@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -112,9 +113,12 @@ def _explain(
     error: BadArgument, arguments: Arguments, client: Client, function: str, application: str | None
 ) -> None:
     """Put what to write instead into the hint, where text was given for something else."""
+    from ..errors import ApiaryError
     from .arguments import text_for_another_type
 
     path = str(error.metadata.get("path", ""))
     if arguments.texts and path.startswith("args."):
-        signature = client.describe_function(function, application).signature
-        error.hint = text_for_another_type(arguments, signature, path) or error.hint
+        # Only the hint depends on it: where the function cannot be described, the error stands.
+        with suppress(ApiaryError):
+            signature = client.describe_function(function, application).signature
+            error.hint = text_for_another_type(arguments, signature, path) or error.hint

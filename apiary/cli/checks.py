@@ -43,11 +43,22 @@ class Check:
     mend: str | None = None
 
 
-def local_checks(folder: Path) -> Iterator[Check]:
-    """What can be checked without any server: this Python, PostgreSQL's binaries, the folder."""
+def local_checks(folder: Path | None) -> Iterator[Check]:
+    """What can be checked without any server: this Python, PostgreSQL's binaries, the application.
+
+    Without a ``folder``, the current one is looked at, and need not be an application.
+    """
     yield _python()
     yield _attempt("postgresql binaries", _binaries)
-    yield from _application(folder)
+    if folder is None and not any(Path(root).is_dir() for root in ("functions", "workflows")):
+        yield Check(
+            name="application",
+            state=State.SKIPPED,
+            found="this folder is no application",
+            mend="apiary init NAME makes one",
+        )
+    else:
+        yield from _application(folder or Path())
 
 
 def database_checks(url: settings.Setting) -> Iterator[Check]:

@@ -1,8 +1,8 @@
 """What `apiary dev` runs: one process group, in one folder, until a signal.
 
 Started in this order and stopped in the opposite one: the folder's lock, PostgreSQL, the platform
-in it, the server. The first SIGINT or SIGTERM stops all of it cleanly; the second ends it at once
-(the database recovers at the next start).
+in it, the server. The first SIGINT, SIGTERM or SIGHUP stops all of it cleanly; the second ends it at
+once (the database recovers at the next start).
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def _only_one(state: Path) -> Iterator[None]:
 
 
 class _Signals:
-    """SIGINT and SIGTERM: the first asks to stop, the second ends the process."""
+    """SIGINT, SIGTERM and SIGHUP: the first asks to stop, the second ends the process."""
 
     def __init__(self) -> None:
         self.cluster: PrivateCluster | None = None
@@ -185,7 +185,7 @@ class _Signals:
     def caught(self) -> Iterator[None]:
         before = {
             number: signal.signal(number, self._handle)
-            for number in (signal.SIGINT, signal.SIGTERM)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         }
         try:
             yield

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 Folder = Annotated[
-    Path, typer.Option("--path", help="The application's folder.", metavar="PATH", file_okay=False)
+    Path | None,
+    typer.Option(
+        "--path",
+        metavar="PATH",
+        file_okay=False,
+        help="The application's folder; default: this one, if it is one.",
+    ),
 ]
 
 
@@ -47,7 +53,7 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     only: Only = None,
-    path: Folder = Path(),
+    path: Folder = None,
     database_url: DatabaseUrl = None,
     server: Server = None,
     token: Token = None,

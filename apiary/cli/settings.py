@@ -8,6 +8,7 @@ of a running `apiary dev`. Both are looked for in the current folder, then in th
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ __all__ = [
 
 DEFAULT_ADDRESS = "127.0.0.1:7432"
 
+_PASSWORD = re.compile(r"(\b(?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)")
 _LIBPQ_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE", "PGPORT")
 
 
@@ -58,10 +60,11 @@ class Setting:
 
 
 def masked(value: str) -> str:
-    """A URL without its password; anything else as it is."""
-    parts = urlsplit(value) if "://" in value else None
+    """A database URL, or a libpq string of key=value, without its password."""
+    hidden = _PASSWORD.sub(r"\1********", value)
+    parts = urlsplit(hidden) if "://" in hidden else None
     if parts is None or parts.password is None:
-        return value
+        return hidden
     user, _, host = parts.netloc.rpartition("@")
     return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:********@{host}"))
 

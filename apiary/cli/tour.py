@@ -73,14 +73,13 @@ class Tour:
     def _deploy(self, folder: Path) -> None:
         self._say("Deploy the built-in application")
         root = application_root()
-        done = self._json(folder, "deploy", str(root), "--output", "json")
-        self._note(
-            f"{len(done['functions'])} functions and {len(done['workflows'])} workflows were put "
-            "into the database, with their tables, in one transaction"
-        )
+        self._run(folder, "deploy", str(root))
         again = self._json(folder, "deploy", str(root), "--output", "json", quiet=True)
         _expect(again["changed"] is False, "the same content again changes nothing")
-        self._application = str(done["application"])
+        self._note(
+            f"{len(again['functions'])} functions and {len(again['workflows'])} workflows were put "
+            "into the database, with their tables, in one transaction"
+        )
 
     def _hotel(self, folder: Path) -> None:
         self._say("Reserve a room: the function runs inside the database, over gRPC")
@@ -143,8 +142,7 @@ class Tour:
     # Commands
 
     def _call(self, folder: Path, function: str, *arguments: str) -> Any:
-        command = ("call", "--application", self._application, function, *arguments)
-        return json.loads(self._run(folder, *command))
+        return json.loads(self._run(folder, "call", function, *arguments))
 
     def _json(self, folder: Path, *command: str, quiet: bool = False) -> Any:
         return json.loads(self._run(folder, *command, quiet=quiet))
@@ -158,7 +156,7 @@ class Tour:
     def _run(self, folder: Path, *command: str, code: int = 0, quiet: bool = False) -> str:
         """Run a command, show it and what it wrote, and return its standard output."""
         if not quiet:
-            write_text(f"$ apiary {shlex.join(command)}\n")
+            write_text(f"$ apiary {_typed(command)}\n")
         done = subprocess.run(
             [*_COMMAND, *command],
             cwd=folder,
@@ -218,6 +216,11 @@ def _wait_until_it_serves(process: subprocess.Popen[bytes], folder: Path, log: P
         if time.monotonic() > deadline:
             raise UnavailableError(f"apiary dev does not get ready:\n{log.read_text()}")
         time.sleep(_POLL_INTERVAL_S)
+
+
+def _typed(command: tuple[str, ...]) -> str:
+    """The command as one would type it: SQL, which is full of single quotes, in double ones."""
+    return " ".join(f'"{word}"' if "'" in word else shlex.quote(word) for word in command)
 
 
 def _expect(condition: bool, what: str) -> None:

@@ -153,6 +153,7 @@ def _apply(connection: psycopg.Connection[tuple[object, ...]], todo: MigrationPl
             "INSERT INTO apiary.runtime_module (name, source, is_package) VALUES (%s, %s, %s)",
             [(m.name, m.source, m.is_package) for m in storage.runtime_modules()],
         )
+    connection.execute("SELECT apiary.compile_runtime()")
     connection.execute(
         "INSERT INTO apiary.installation (version, checksum) VALUES (%s, %s)"
         " ON CONFLICT (only_row) DO UPDATE SET version = excluded.version,"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -46,6 +46,7 @@ class StartRequest:
     max_adoptions: int | None = None
     parent_run_id: str | None = None
     parent_seq: int | None = None
+    parent_epoch: int | None = None  # which the starter holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +78,8 @@ class ClaimedRun:
     queue: str | None
     trace: str | None
     forked: bool  # it began with operations of another run
+    started_at: datetime
+    seed: str  # of its random numbers
     lease_until: datetime
 
 
@@ -85,7 +88,8 @@ class Look:
     """What an executor sees when it looks; all times are the database's."""
 
     now: datetime
-    ready_at: datetime | None  # when the next run may move
+    ready_at: datetime | None  # since when a run waits to be claimed
+    next_ready_at: datetime | None  # when the next run may move by time alone
     deadline: datetime | None  # when the next deadline passes
     schedule_at: datetime | None  # when the next schedule is due
 
@@ -95,7 +99,7 @@ class Look:
 
     def wait_s(self, at_most_s: float) -> float:
         """How long nothing will be due, as far as time alone can tell."""
-        times = [t for t in (self.ready_at, self.deadline, self.schedule_at) if t is not None]
+        times = [t for t in (self.next_ready_at, self.deadline, self.schedule_at) if t is not None]
         waits = [(t - self.now).total_seconds() for t in times if t > self.now]
         return min([at_most_s, *waits])
 
@@ -104,14 +108,15 @@ _CONFLICT_ATTEMPTS = 20
 
 _CLAIMED = (
     "run_id, application, workflow, deployment, principal, in_database, input, waiting_for, epoch,"
-    " adoptions, deadline, queue, trace, forked_from IS NOT NULL AS forked, ready_at AS lease_until"
+    " adoptions, deadline, queue, trace, forked_from IS NOT NULL AS forked, started_at,"
+    " coalesce(seed, run_id) AS seed, ready_at AS lease_until"
 )
 _START = (
     "SELECT run_id, created, status, output, error FROM apiary.start_run("
     "%(run_id)s, %(application)s, %(deployment)s, %(workflow)s, %(in_database)s, %(input)s::json,"
     " %(input_digest)s, %(principal)s, %(trace)s, %(queue)s, %(priority)s, %(queue_key)s,"
     " %(deduplication)s, %(start_at)s, %(deadline)s, %(max_adoptions)s, %(parent_run_id)s,"
-    " %(parent_seq)s, NULL, NULL)"
+    " %(parent_seq)s, %(parent_epoch)s, NULL, NULL)"
 )
 
 
@@ -125,17 +130,8 @@ class RunStore:
         """Queue a run, or find the one that has its id; IdempotencyMismatch for another input."""
         values = _fields(request)
         values["input"] = json.dumps(request.input)
-        try:
-            async with (
-                self._engine.connection() as connection,
-                connection.cursor(row_factory=class_row(RunOutcome)) as cursor,
-            ):
-                await cursor.execute(_START, values)
-                row = await cursor.fetchone()
-        except psycopg.Error as error:
-            raise translate(error) from error
-        assert row is not None  # the function returns one row, or raises
-        return row
+        run_id, created, status, output, error = (await self._rows(_START, values))[0]
+        return RunOutcome(run_id=run_id, created=created, status=status, output=output, error=error)
 
     async def run_in_database(
         self, request: StartRequest | ClaimedRun, lease: timedelta
@@ -371,11 +367,12 @@ class RunStore:
             ],
         )
 
-    async def step_attempts(self, run_id: str) -> dict[int, int]:
-        """How many attempts of each step have failed so far."""
+    async def step_attempts(self, run_id: str, since: datetime) -> dict[int, int]:
+        """How many attempts of each step have failed since the run was started or resumed."""
         rows = await self._rows(
-            "SELECT seq, count(*) FROM apiary.attempt WHERE run_id = %s AND kind = 'step' GROUP BY 1",
-            [run_id],
+            "SELECT seq, count(*) FROM apiary.attempt WHERE run_id = %s AND kind = 'step'"
+            " AND finished_at >= %s GROUP BY 1",
+            [run_id, since],
         )
         return {int(seq): int(count) for seq, count in rows}
 
@@ -425,15 +422,16 @@ class RunStore:
 
     async def cancel(self, run_id: str, reason: str | None, *, cascade: bool) -> list[str]:
         """Cancel a run, and with ``cascade`` its descendants; returns the ids that were cancelled."""
-        family = [run_id]
-        if cascade:
-            rows = await self._rows("SELECT apiary.unfinished_family(%s)", [run_id])
-            family += [str(row[0]) for row in rows if row[0] != run_id]
         cancelled = []
-        for member in family:  # each in a transaction of its own: see the lock order
-            rows = await self._rows("SELECT apiary.cancel_run(%s, %s)", [member, reason])
-            if rows[0][0]:
-                cancelled.append(member)
+        family = [run_id]
+        while family:
+            for member in family:  # each in a transaction of its own: see the lock order
+                rows = await self._rows("SELECT apiary.cancel_run(%s, %s)", [member, reason])
+                if rows[0][0]:
+                    cancelled.append(member)
+            # A cancelled run starts no children any more, so that looking again comes to an end.
+            rows = await self._rows("SELECT apiary.unfinished_family(%s)", [run_id])
+            family = [str(row[0]) for row in rows] if cascade else []
         return cancelled
 
     async def resume(self, run_id: str, deadline: datetime | None) -> bool:
@@ -476,7 +474,9 @@ class RunStore:
         rows = await self._rows("SELECT apiary.expired_runs(%s, %s)", [before, limit])
         return [str(row[0]) for row in rows]
 
-    async def _rows(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    async def _rows(
+        self, statement: str, values: Sequence[Any] | Mapping[str, Any]
+    ) -> list[tuple[Any, ...]]:
         for attempt in range(1, _CONFLICT_ATTEMPTS + 1):
             try:
                 async with self._engine.connection() as connection:

@@ -40,6 +40,7 @@ class LiveRun:
     run_id: str
     workflow: str
     deployment: str
+    seed: str  # of its random numbers
     created_at: datetime
     input: dict[str, Any]  # JSON document
     records: Sequence[OperationRecord] = ()
@@ -133,15 +134,11 @@ def replay_problem(
     except _Unrecorded:
         return None
     except NonDeterminismError as error:
-        return ReplayProblem(
-            run_id=run.run_id,
-            workflow=run.workflow,
-            reason="it makes other calls than the record",
-            recorded=error.metadata.get("recorded"),
-            now=error.metadata.get("now"),
-        )
+        return _mismatch(run, error)
     # The run would end with this error. That is news only when it is not a recorded one.
     except Exception as error:  # noqa: BLE001
+        if context.replay.broken is not None:  # the code caught it
+            return _mismatch(run, context.replay.broken)
         if any(error is known for known in context.raised):
             return None
         return ReplayProblem(
@@ -150,6 +147,16 @@ def replay_problem(
             reason=f"it raises {type(error).__name__}: {error}",
         )
     return None
+
+
+def _mismatch(run: LiveRun, error: NonDeterminismError) -> ReplayProblem:
+    return ReplayProblem(
+        run_id=run.run_id,
+        workflow=run.workflow,
+        reason="it makes other calls than the record",
+        recorded=error.metadata.get("recorded"),
+        now=error.metadata.get("now"),
+    )
 
 
 class _Unrecorded(BaseException):
@@ -161,8 +168,8 @@ class _Recorded(Context):
 
     def __init__(self, run: LiveRun, find_class: Callable[[str, str], type | None]) -> None:
         self._run = run
-        self.replay = Replay(run.run_id, run.deployment, run.records, find_class)
-        self._children = Replay(run.run_id, run.deployment, run.children, find_class)
+        self.replay = Replay(run.seed, run.run_id, run.deployment, run.records, find_class)
+        self._children = Replay(run.seed, run.run_id, run.deployment, run.children, find_class)
         self.raised: list[BaseException] = []  # recorded errors that the code was given
 
     def call(self, target: Registered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -261,6 +268,8 @@ class _Recorded(Context):
             return [future.result() for future in futures]
         record = self._record("gather", str(need))
         chosen = self._value(record, lambda output: output)
+        if isinstance(chosen, int):  # too many have failed: the error of this one
+            futures[chosen].result()
         return [(index, futures[index].result()) for index in chosen]
 
 
@@ -279,7 +288,8 @@ def _live_runs(connection: psycopg.Connection[Any], application: str) -> Iterabl
     before: tuple[datetime, str] | None = None
     while True:
         rows = connection.execute(
-            "SELECT run_id, workflow, deployment, created_at, input FROM apiary.run"
+            "SELECT run_id, workflow, deployment, coalesce(seed, run_id), created_at, input"
+            " FROM apiary.run"
             " WHERE application = %s AND finished_at IS NULL"
             " AND (%s::timestamptz IS NULL OR (created_at, run_id) < (%s, %s))"
             " ORDER BY created_at DESC, run_id DESC LIMIT %s",
@@ -289,17 +299,18 @@ def _live_runs(connection: psycopg.Connection[Any], application: str) -> Iterabl
             return
         records = _operations(connection, [row[0] for row in rows])
         children = _started_children(connection, [row[0] for row in rows])
-        for run_id, workflow, deployment, created_at, document in rows:
+        for run_id, workflow, deployment, seed, created_at, document in rows:
             yield LiveRun(
                 run_id=run_id,
                 workflow=workflow,
                 deployment=deployment,
+                seed=seed,
                 created_at=created_at,
                 input=document,
                 records=records.get(run_id, ()),
                 children=children.get(run_id, ()),
             )
-        before = (rows[-1][3], rows[-1][0])
+        before = (rows[-1][4], rows[-1][0])
 
 
 def _operations(

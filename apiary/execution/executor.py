@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import inspect
 import logging
 import os
 import socket
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,13 +19,17 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from ..authoring.context import running_in
-from ..authoring.decorators import Workflow
 from ..authoring.failures import encode_exception
-from ..authoring.values import dumps
 from ..engine.postgres import PostgresEngine
 from ..engine.runs import ClaimedRun, RunStore
-from ..errors import ApiaryError, Cancelled, LeaseLost, TransactionConflict, UnavailableError
+from ..errors import (
+    ApiaryError,
+    Cancelled,
+    ConfigurationError,
+    LeaseLost,
+    TransactionConflict,
+    UnavailableError,
+)
 from .code import CodeCache
 from .invoking import Invoker
 from .listening import CONTROL, READY, Listener
@@ -36,7 +38,8 @@ from .replay import OperationRecord
 from .running import RunContext, Services
 from .scheduling import Scheduler
 from .starting import Starter
-from .steps import StepInterrupted, StepRunner, interrupt_thread
+from .steps import StepRunner
+from .threads import run_code
 
 __all__ = ["Executor", "ExecutorSettings"]
 
@@ -89,6 +92,7 @@ class Executor:
         self._wait_s = self.settings.poll_s
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
+        self._renewing: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Begin to claim and drive runs."""
@@ -98,6 +102,8 @@ class Executor:
             invoker=Invoker(self._engine),
             starter=self.starter,
             steps=self._steps,
+            executor=self._identity,
+            function_timeout_s=self._engine.settings.statement_timeout_s,
         )
         await self._listener.start()
         self._unsubscribe = [
@@ -127,11 +133,12 @@ class Executor:
     async def close(self) -> None:
         """End at once; runs that are still held are adopted when their leases end."""
         self._stopping = True
-        for task in [*self._tasks, *self._driving]:
+        for context, _ in list(self._running.values()):
+            context.abandon(Abandoned("the executor ends"))
+        ending = [*self._tasks, *self._renewing, *self._driving]
+        for task in ending:
             task.cancel()
-        for task in [*self._tasks, *self._driving]:
-            with suppress(asyncio.CancelledError):
-                await task
+        await asyncio.gather(*ending, return_exceptions=True)
         for unsubscribe in getattr(self, "_unsubscribe", []):
             unsubscribe()
         with suppress(ApiaryError):  # only a courtesy to people who look
@@ -150,7 +157,8 @@ class Executor:
                 await work()
             except UnavailableError as error:
                 log.warning("executor_waits name=%s: %s", self.name, error.message)
-            except ApiaryError:
+            # Whatever goes wrong in one look, the executor looks again.
+            except Exception:
                 log.exception("executor_trouble name=%s", self.name)
             await pause()
 
@@ -219,7 +227,9 @@ class Executor:
             if payload == hashlib.md5(run_id.encode(), usedforsecurity=False).hexdigest():
                 context.abandon(Cancelled(f"run {run_id} was cancelled", run_id=run_id))
         if not payload and self._running:
-            self._tasks.append(asyncio.create_task(self._renew_now()))
+            task = asyncio.create_task(self._renew_now())
+            self._renewing.add(task)
+            task.add_done_callback(self._renewing.discard)
 
     async def _renew_now(self) -> None:
         try:
@@ -266,32 +276,33 @@ class Executor:
         if run.epoch > 1 or run.waiting_for is not None or run.forked:
             records = [OperationRecord(*row) for row in await self.store.operations(run.run_id)]
             children = await self.store.children(run.run_id)
-            attempts = await self.store.step_attempts(run.run_id)
+            attempts = await self.store.step_attempts(run.run_id, run.started_at)
         context = RunContext(self._services, run, code, records, children, attempts, self._lease)
         context.draining = self._stopping
         current = asyncio.current_task()
         assert current is not None
         self._running[run.run_id] = (context, current)
         try:
-            ended = await _in_thread(workflow, context)
+            ended = await run_code(workflow, context)
         finally:
             # Whatever was begun side by side comes to its record before the run is put aside.
-            if context.gone is None:
-                await context.settle_tasks()
+            await context.settle_tasks()
         await self._conclude(run, context, ended)
 
     async def _conclude(
         self, run: ClaimedRun, context: RunContext, ended: tuple[str | None, BaseException | None]
     ) -> None:
         output, error = ended
-        if isinstance(error, Abandoned) or context.gone is not None:
+        if context.gone is not None:
             await self._give_up(run, context)
         elif context.suspended is not None:
             waiting = context.suspended
-            operations = [*context.take_deferred(), *waiting.operations]
+            operations = [*context.recorder.take(), *waiting.operations]
             await self.store.park(
                 run.run_id, run.epoch, waiting.waiting_for, waiting.wake_at, operations
             )
+        elif isinstance(error, Abandoned):
+            await self._give_up(run, context)
         else:
             await self.store.finish(
                 run.run_id,
@@ -300,49 +311,13 @@ class Executor:
                 output,
                 None if error is None else encode_exception(error),
                 context.replay.last_seq,
-                context.take_deferred(),
+                context.recorder.take(),
             )
 
     async def _give_up(self, run: ClaimedRun, context: RunContext) -> None:
-        gone = context.gone
-        if isinstance(gone, (LeaseLost, Cancelled)):
-            log.info("run_lost run_id=%s: %s", run.run_id, gone)
+        if isinstance(context.gone, (ConfigurationError, UnavailableError)):
+            # It would fail again at once: let the lease end first.
+            log.warning("run_interrupted run_id=%s: %s", run.run_id, context.gone)
             return
-        await self.store.release(run.run_id, run.epoch, context.take_deferred())
+        await self.store.release(run.run_id, run.epoch, context.recorder.take())
         log.info("run_released run_id=%s", run.run_id)
-
-
-async def _in_thread(
-    workflow: Workflow[..., Any], context: RunContext
-) -> tuple[str | None, BaseException | None]:
-    """Run a workflow's code in a thread of its own: (output as JSON text, None) or (None, error)."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[tuple[str | None, BaseException | None]] = loop.create_future()
-
-    def settle(ended: tuple[str | None, BaseException | None]) -> None:
-        if not done.done():
-            done.set_result(ended)
-
-    def work() -> None:
-        ended: tuple[str | None, BaseException | None]
-        try:
-            kwargs = workflow.signature.decode_arguments(context.run.input)
-            with running_in(context):
-                result = workflow.body(**kwargs)
-                if inspect.iscoroutine(result):
-                    result = asyncio.run(result)
-            context.replay.check_complete()
-            ended = dumps(workflow.signature.encode_result(result)), None
-        # Whatever user code raises is the run's outcome, or unwinds it.
-        except BaseException as error:  # noqa: BLE001
-            ended = None, error
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, ended)
-
-    thread = threading.Thread(target=work, name=f"run {context.run.run_id}", daemon=True)
-    thread.start()
-    try:
-        return await done
-    except asyncio.CancelledError:
-        interrupt_thread(thread, StepInterrupted)
-        raise

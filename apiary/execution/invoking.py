@@ -45,6 +45,7 @@ class RetryPolicy:
     factor: float = 1.5
     max_delay_s: float = 2.0
     reconnect_delay_s: float = 0.25  # between attempts to reach a database that is away
+    log_timeout_s: float = 1.0  # logging a failed attempt must not hold the caller up
 
     def delay_s(self, attempt: int) -> float:
         """The pause after the ``attempt``-th attempt (from 1): half to all of its bound."""
@@ -170,8 +171,9 @@ class Invoker:
         self, invocation: Invocation, status: str, error: ApiaryError, started_at: datetime
     ) -> None:
         try:
-            await self._engine.log_attempt(invocation, status, error, started_at)
-        except ApiaryError as failed:
+            async with asyncio.timeout(self._policy.log_timeout_s):
+                await self._engine.log_attempt(invocation, status, error, started_at)
+        except (ApiaryError, TimeoutError) as failed:
             # The attempt itself changed nothing; only its log entry is missing.
             log.warning("attempt_not_logged run_id=%s: %s", invocation.run_id, failed)
 

@@ -13,6 +13,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import psycopg
 from psycopg import AsyncConnection, sql
@@ -28,6 +29,12 @@ _PROBE = "apiary_probe"
 _CHANNELS = (READY, CHANGED, CONTROL, _PROBE)
 _PROBE_TIMEOUT_S = 2.0
 _MAX_RECONNECT_S = 2.0
+# A server that has vanished without a word is noticed within half a minute.
+_KEEPALIVES: dict[str, Any] = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+}
 
 Callback = Callable[[str], None]
 
@@ -42,6 +49,8 @@ class Listener:
         self._task: asyncio.Task[None] | None = None
         self.reconnects = 0
         self.works = False  # whether notifications arrive
+        self._said_unusable = False
+        self._connected = False  # at least once
 
     async def start(self) -> None:
         """Begin to listen; returns at once."""
@@ -73,14 +82,15 @@ class Listener:
                 if self.works:
                     log.warning("listener_lost: %s", error)
                 self.works = False
-            self.reconnects += 1
             await asyncio.sleep(delay_s)
             delay_s = min(_MAX_RECONNECT_S, delay_s * 2) if not self.works else 0.05
 
     async def _listen(self) -> None:
         connection = await AsyncConnection.connect(
-            self._url, autocommit=True, application_name=self._application_name
+            self._url, autocommit=True, application_name=self._application_name, **_KEEPALIVES
         )
+        self.reconnects += self._connected
+        self._connected = True
         async with connection:
             for channel in _CHANNELS:
                 await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
@@ -95,7 +105,8 @@ class Listener:
         async for notification in connection.notifies(timeout=_PROBE_TIMEOUT_S, stop_after=1):
             self.works = True
             self._deliver(notification.channel, notification.payload)
-        if not self.works:
+        if not self.works and not self._said_unusable:
+            self._said_unusable = True
             log.warning(
                 "listener_unusable: notifications do not come through this connection (a pooler in "
                 "transaction mode?); looking for work by time instead"

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ..authoring.context import running_in
 from ..authoring.failures import encode_exception, rebuild_exception
 from ..authoring.loader import DeploymentCode, SourceModule
+from ..errors import ApiaryError
 
 if TYPE_CHECKING:
     from .steps import StepContext
@@ -62,10 +63,14 @@ class _Worker:
         if task.code.deployment not in self._deployments:
             modules = [asdict(module) for module in task.code.modules.values()]
             self._deployments.add(task.code.deployment)
-        self.connection.send(
-            (task.code.deployment, modules, task.module, task.qualname, task.document,
-             task.run_id, task.seq)
+        request = (
+            task.code.deployment, modules, task.module, task.qualname, task.document,
+            task.run_id, task.seq,
         )  # fmt: skip
+        try:
+            self.connection.send(request)
+        except OSError as error:
+            raise StepProcessDied(f"the process of step {task.qualname} died") from error
         while True:
             try:
                 kind, content = self.connection.recv()
@@ -73,6 +78,8 @@ class _Worker:
                 raise StepProcessDied(f"the process of step {task.qualname} died") from error
             if kind == "progress":
                 context.report(content)
+            elif kind == "invoke":
+                self._answer(context, content)
             elif kind == "result":
                 output, streams = content
                 context.streams.extend(streams)
@@ -80,7 +87,20 @@ class _Worker:
             else:
                 raise rebuild_exception(content, task.code.find_class)
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process is still there."""
+        return self._process.poll() is None
+
+    def _answer(self, context: StepContext, call: tuple[str, str]) -> None:
+        try:
+            outcome = context.invoke(*call)
+        except ApiaryError as error:  # no outcome: the worker raises it where the call was made
+            outcome = {"output": None, "error": encode_exception(error)}
+        self.connection.send(outcome)
+
     def kill(self) -> None:
+        """End the process."""
         self._process.kill()
         self._process.wait()
         self.connection.close()
@@ -99,7 +119,9 @@ class ProcessPool:
         Returns the result's JSON document, decoded by the step's own signature.
         """
         async with self._room:
-            worker = self._idle.pop() if self._idle else await asyncio.to_thread(_Worker)
+            worker = self._living()
+            if worker is None:
+                worker = await asyncio.to_thread(_Worker)
             try:
                 output = await asyncio.to_thread(worker.run, task, context)
             except (asyncio.CancelledError, StepProcessDied):
@@ -111,6 +133,14 @@ class ProcessPool:
             self._idle.append(worker)
             step = task.code.find(task.module, task.qualname)
             return step.signature.decode_result(output)
+
+    def _living(self) -> _Worker | None:
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.is_alive:
+                return worker
+            worker.kill()  # it died while it was idle
+        return None
 
     async def close(self) -> None:
         """End the idle workers; busy ones end with their attempts."""
@@ -149,8 +179,18 @@ def _attempt(
     from .steps import StepContext  # noqa: PLC0415  (steps imports this module)
 
     step = code.find(module, qualname)
+
+    def invoke(function: str, text: str) -> dict[str, Any]:
+        connection.send(("invoke", (function, text)))
+        outcome: dict[str, Any] = connection.recv()
+        return outcome
+
     context = StepContext(
-        run_id=run_id, seq=seq, report=lambda progress: connection.send(("progress", progress))
+        run_id=run_id,
+        seq=seq,
+        report=lambda progress: connection.send(("progress", progress)),
+        invoke=invoke,
+        find_class=code.find_class,
     )
     with running_in(context):
         result = step.body(**step.signature.decode_arguments(document))

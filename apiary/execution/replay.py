@@ -45,10 +45,14 @@ def describe_operation(seq: int, kind: str, name: str, input_digest: str | None)
 
 
 class Replay:
-    """The operations of one run: recorded ones, and the number of the next."""
+    """The operations of one run: recorded ones, and the number of the next.
+
+    ``seed`` is the run's id, or that of the run that it was forked from.
+    """
 
     def __init__(
         self,
+        seed: str,
         run_id: str,
         deployment: str,
         records: Iterable[OperationRecord],
@@ -59,7 +63,8 @@ class Replay:
         self.last_seq = 0  # of the latest call, in program order
         self._records = {record.seq: record for record in records if record.seq > 0}
         self._find_class = find_class
-        self._random = random.Random(run_id)
+        self._random = random.Random(seed)
+        self.broken: NonDeterminismError | None = None
 
     def next_seq(self) -> int:
         """The number of the next call."""
@@ -68,6 +73,8 @@ class Replay:
 
     def match(self, seq: int, kind: str, name: str, digest: str | None) -> OperationRecord | None:
         """The record of a call, or None when it is new; NonDeterminismError when it is another's."""
+        if self.broken is not None:  # code that swallowed it must not go on
+            raise self.broken
         record = self._records.get(seq)
         if record is None:
             return None
@@ -80,6 +87,8 @@ class Replay:
 
     def check_complete(self) -> None:
         """After the code has ended: NonDeterminismError when the record goes on."""
+        if self.broken is not None:
+            raise self.broken
         beyond = [seq for seq in self._records if seq > self.last_seq]
         if beyond:
             raise self._mismatch(self._records[min(beyond)].describe(), "the end of the workflow")
@@ -99,7 +108,7 @@ class Replay:
         return UUID(int=self._random.getrandbits(128), version=4)
 
     def _mismatch(self, recorded: str, now: str) -> NonDeterminismError:
-        return NonDeterminismError(
+        self.broken = NonDeterminismError(
             f"run {self.run_id} does not replay: recorded was {recorded}; now the code does {now}",
             hint=(
                 f"the run keeps deployment {self.deployment}: let its workflow code make the same "
@@ -110,3 +119,4 @@ class Replay:
             recorded=recorded,
             now=now,
         )
+        return self.broken

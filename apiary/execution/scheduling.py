@@ -21,7 +21,7 @@ from ..engine.postgres import PostgresEngine
 from ..engine.runs import RunStore
 from ..engine.sqlstates import translate
 from ..errors import ApiaryError, BadArgument, IdempotencyMismatch, NotFound
-from .calendar import Cron, Interval, Schedule, missed, slot_key, tzdata_version
+from .calendar import Cron, Interval, MissedPolicy, Schedule, missed, slot_key, tzdata_version
 from .starting import RunOptions, Starter
 
 __all__ = ["ScheduleRow", "Scheduler"]
@@ -49,7 +49,7 @@ class ScheduleRow:
     dst_policy: str
     every: timedelta | None
     anchor: datetime
-    missed: str
+    missed: MissedPolicy
     queue: str | None
     paused: bool
     next_at: datetime
@@ -216,7 +216,11 @@ class Scheduler:
         else:  # nobody looked for longer than one slot
             before = schedule.next_at - timedelta(microseconds=1)
             slots = missed(
-                schedule.times, before, now, schedule.missed, _MISSED_AT_ONCE  # type: ignore[arg-type]
+                schedule.times,
+                before,
+                now,
+                schedule.missed,
+                _MISSED_AT_ONCE,
             )
             all_missed = schedule.missed == "all" and len(slots) == _MISSED_AT_ONCE
             following = schedule.times.next(slots[-1] if all_missed else now)

@@ -109,12 +109,16 @@ class Starter:
             return await self._store.start(request)
 
     async def start_child(
-        self, request: StartRequest, parent_run_id: str, parent_seq: int
+        self, request: StartRequest, parent_run_id: str, parent_seq: int, parent_epoch: int
     ) -> RunOutcome:
-        """Start a prepared run as a child; it is queued, whatever it is."""
-        return await self._store.start(
-            replace(request, parent_run_id=parent_run_id, parent_seq=parent_seq)
+        """Start a prepared run as a child of a run that is held; it is queued, whatever it is."""
+        child = replace(
+            request,
+            parent_run_id=parent_run_id,
+            parent_seq=parent_seq,
+            parent_epoch=parent_epoch,
         )
+        return await self._store.start(child)
 
 
 def _earlier(

@@ -239,6 +239,49 @@ operation = Table(
     schema="apiary",
 )
 
+# One execution of a workflow.
+run = Table(
+    "run",
+    metadata,
+    _required("run_id", Text, primary_key=True),
+    _required("application", Text),
+    _required("workflow", Text),
+    _required("deployment", Text),
+    _required("principal", Text),
+    _required("status", Text),
+    _required("in_database", Boolean),
+    _required("input", JSON),
+    _required("input_digest", Text),
+    Column("output", JSON),
+    Column("error", JSON),
+    Column("queue", Text),
+    _required("priority", Integer),
+    Column("queue_key", Text),
+    Column("deduplication", Text),
+    Column("ready_at", _TIME),
+    Column("waiting_for", JSON),
+    Column("waiting_left", Integer),
+    Column("waiting_failures", Integer),
+    Column("executor", Text),
+    _required("epoch", Integer),
+    _required("adoptions", Integer),
+    _required("max_adoptions", Integer),
+    Column("deadline", _TIME),
+    Column("parent_run_id", Text),
+    Column("parent_seq", Integer),
+    Column("forked_from", Text),
+    Column("seed", Text),  # of its random numbers; NULL: its id
+    Column("progress", JSON),
+    Column("calls", Integer),
+    Column("unrecorded", JSON),  # read-only calls at the end, which nothing depended on
+    Column("trace", Text),
+    _required("created_at", _TIME),
+    Column("started_at", _TIME),
+    Column("finished_at", _TIME),
+    _required("deleting", Boolean),  # part of it is gone
+    schema="apiary",
+)
+
 # A try that left no record: a conflict that was retried, a timeout, a cancellation.
 attempt = Table(
     "attempt",
@@ -276,46 +319,6 @@ workflow = Table(
     _required("in_database", Boolean),
     _required("reasons", JSON),  # why not: [{file, line, reason}]
     _required("options", JSON),
-    schema="apiary",
-)
-
-# One run of a workflow: its state, and what came of it.
-run = Table(
-    "run",
-    metadata,
-    _required("run_id", Text, primary_key=True),
-    _required("application", Text),
-    _required("workflow", Text),
-    _required("deployment", Text),
-    _required("principal", Text),
-    _required("status", Text),
-    _required("in_database", Boolean),
-    _required("input", JSON),
-    _required("input_digest", Text),
-    Column("output", JSON),
-    Column("error", JSON),
-    Column("queue", Text),
-    _required("priority", Integer),
-    Column("queue_key", Text),
-    Column("deduplication", Text),
-    Column("ready_at", _TIME),
-    Column("waiting_for", JSON),
-    Column("waiting_left", Integer),
-    Column("executor", Text),
-    _required("epoch", Integer),
-    _required("adoptions", Integer),
-    _required("max_adoptions", Integer),
-    Column("deadline", _TIME),
-    Column("parent_run_id", Text),
-    Column("parent_seq", Integer),
-    Column("forked_from", Text),
-    Column("progress", JSON),
-    Column("calls", Integer),
-    Column("unrecorded", JSON),  # read-only calls at the end, which nothing depended on
-    Column("trace", Text),
-    _required("created_at", _TIME),
-    Column("started_at", _TIME),
-    Column("finished_at", _TIME),
     schema="apiary",
 )
 

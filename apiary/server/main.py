@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import signal
+import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -244,6 +245,17 @@ class Server:
 def _credentials(settings: ServerSettings) -> grpc.ServerCredentials | None:
     if settings.tls_certificate is None or settings.tls_key is None:
         return None
+    try:
+        # gRPC would only say that it cannot listen.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+            settings.tls_certificate, settings.tls_key
+        )
+    except OSError as error:
+        raise ConfigurationError(
+            f"the certificate {settings.tls_certificate} and the key {settings.tls_key} "
+            f"cannot be used: {error.strerror or error}",
+            hint="both are PEM files, the key without a passphrase and of this certificate",
+        ) from error
     client_ca = _bytes(settings.tls_client_ca) if settings.tls_client_ca else None
     return grpc.ssl_server_credentials(
         [(_bytes(settings.tls_key), _bytes(settings.tls_certificate))],

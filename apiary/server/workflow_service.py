@@ -103,12 +103,6 @@ class WorkflowsService(Gated, apiary_pb2_grpc.WorkflowsServicer):
             executor_only=request.executor_only,
             trace=call.metadata("traceparent"),
         )
-        if options.queue is None and (options.deduplication or options.queue_key):
-            raise BadArgument(
-                "deduplication and queue_key are of a queue, and none is named",
-                hint="name the queue",
-                path="queue",
-            )
         document = checked_document(request.input, self._max_payload_bytes)
         application = await self._application(request.application, workflow)
         return await self._start(application, workflow, document, call, options)

@@ -6,8 +6,8 @@
 -- executor's runs become claimable by time alone. `epoch` counts the claims: a state change by an
 -- executor names the epoch that it holds, and one that came back from the dead changes nothing.
 --
--- The transitions are rows of apiary.transition; a trigger refuses any other. Lock order: a run's
--- own row, then its parent's; never two unrelated runs in one transaction.
+-- The transitions are rows of apiary.transition; a trigger refuses any other. Lock order: runs that
+-- are awaited (shared), then the run's own row, then runs that wait for it.
 
 SET LOCAL ROLE apiary_owner;
 
@@ -71,10 +71,11 @@ CREATE TABLE apiary.run (
     queue           text,                   -- NULL: none, no limits; ended runs may outlive it
     priority        integer NOT NULL DEFAULT 0,     -- lower goes first
     queue_key       text,                   -- for key_concurrency
-    deduplication   text,                   -- at most one unfinished run of a queue has it
+    deduplication   text,                   -- at most one unfinished run of a queue (or of none) has it
     ready_at        timestamptz,            -- when an executor may take it; NULL: not by itself
     waiting_for     json,                   -- what it was parked for last: see apiary.park_run
     waiting_left    integer,                -- how many of those things have still to come about
+    waiting_failures integer,               -- of awaited runs: how many more may fail; NULL: any
     executor        text,                   -- who holds it, or held it last
     epoch           integer NOT NULL DEFAULT 0,
     adoptions       integer NOT NULL DEFAULT 0,     -- claims after a lease had ended
@@ -83,25 +84,29 @@ CREATE TABLE apiary.run (
     parent_run_id   text,
     parent_seq      integer,
     forked_from     text,
+    seed            text,                   -- of its random numbers; NULL: its id
     progress        json,                   -- {done, total, message, at}
     calls           integer,                -- operations that it went through, recorded or not
     unrecorded      json,                   -- read-only calls at the end, which nothing depended on
     trace           text,
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-    started_at      timestamptz,            -- first claim
+    started_at      timestamptz,            -- first claim since it was started or resumed
     finished_at     timestamptz,
+    deleting        boolean NOT NULL DEFAULT false, -- part of it is gone: it cannot be resumed
     CHECK ((finished_at IS NOT NULL) = (status IN ('SUCCEEDED', 'FAILED', 'CANCELLED', 'TIMED_OUT'))),
     CHECK (status NOT IN ('QUEUED', 'SCHEDULED', 'RUNNING') OR ready_at IS NOT NULL),
     CHECK (finished_at IS NULL OR ready_at IS NULL)
 );
 -- What claiming scans: only runs that could move.
-CREATE INDEX run_claim_idx ON apiary.run (queue, priority, ready_at) WHERE ready_at IS NOT NULL;
+CREATE INDEX run_claim_idx ON apiary.run (queue, priority, ready_at) WHERE ready_at IS NOT NULL AND started_at IS NULL;
 CREATE INDEX run_resume_idx ON apiary.run (ready_at) WHERE ready_at IS NOT NULL AND started_at IS NOT NULL;
 CREATE INDEX run_ready_at_idx ON apiary.run (ready_at) WHERE ready_at IS NOT NULL;
 -- The places taken in a queue: a run holds its place from its start to its end.
 CREATE INDEX run_active_idx ON apiary.run (queue, queue_key) WHERE started_at IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX run_started_idx ON apiary.run (queue, started_at) WHERE queue IS NOT NULL;
-CREATE UNIQUE INDEX run_deduplication_idx ON apiary.run (queue, deduplication) WHERE finished_at IS NULL;
+-- Runs without a queue are one group, too (no queue has an empty name).
+CREATE UNIQUE INDEX run_deduplication_idx ON apiary.run ((coalesce(queue, '')), deduplication)
+    WHERE finished_at IS NULL AND deduplication IS NOT NULL;
 CREATE INDEX run_parent_idx ON apiary.run (parent_run_id) WHERE parent_run_id IS NOT NULL;
 CREATE INDEX run_deadline_idx ON apiary.run (deadline) WHERE deadline IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX run_finished_at_idx ON apiary.run (finished_at) WHERE finished_at IS NOT NULL;
@@ -136,6 +141,7 @@ CREATE TABLE apiary.waiter (
     run_id          text NOT NULL,
     PRIMARY KEY (awaited_run_id, event_key, run_id)
 );
+CREATE INDEX waiter_run_id_idx ON apiary.waiter (run_id);
 
 CREATE TABLE apiary.stream (
     run_id          text NOT NULL,

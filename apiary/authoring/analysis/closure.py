@@ -39,7 +39,7 @@ __all__ = ["IN_DATABASE_PRIMITIVES", "analyse"]
 
 # What a workflow may use of the platform and still run inside the database: values that are
 # recorded when they are made. Everything else waits, or needs an executor.
-IN_DATABASE_PRIMITIVES = frozenset({"now", "random", "uuid4"})
+IN_DATABASE_PRIMITIVES = frozenset({"now", "random", "run_id", "uuid4"})
 
 
 def analyse(modules: Iterable[Module]) -> Analysis:
@@ -178,30 +178,16 @@ def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
 def _workflows(
     definitions: dict[str, Definition], readings: dict[str, BodyReading]
 ) -> dict[str, WorkflowAnalysis]:
-    reasons = {name: list(_own_reasons(definitions[name], readings[name])) for name in definitions}
-    leaving = {name for name, found in reasons.items() if found}
-    # A workflow leaves the database with any that it calls; those of a cycle stay unless one goes.
-    while (
-        leaving_too := {
-            name for name in definitions if leaving & _called(readings[name], "workflow").keys()
-        }
-        - leaving
-    ):
-        leaving |= leaving_too
-    for name, found in reasons.items():
-        for called, mention in _called(readings[name], "workflow").items():
-            if called in leaving and called != name:
-                why = f"it calls the workflow {called}, which leaves the database"
-                found.append(Reason(mention.file, mention.line, why))
     return {
-        name: _workflow(definition, readings[name], reasons[name])
+        name: _workflow(definition, readings[name], _own_reasons(definition, readings[name]))
         for name, definition in definitions.items()
     }
 
 
 def _workflow(
-    definition: Definition, reading: BodyReading, reasons: list[Reason]
+    definition: Definition, reading: BodyReading, found: Iterable[Reason]
 ) -> WorkflowAnalysis:
+    reasons = tuple(dict.fromkeys(found))
     return WorkflowAnalysis(
         **_place(definition),
         functions=frozenset(_called(reading, "function")),
@@ -209,7 +195,7 @@ def _workflow(
         workflows=frozenset(_called(reading, "workflow")),
         uses=frozenset(str(mention.target) for mention in reading.primitives),
         in_database=not reasons,
-        reasons=tuple(dict.fromkeys(reasons)),
+        reasons=reasons,
     )
 
 
@@ -218,8 +204,9 @@ def _own_reasons(definition: Definition, reading: BodyReading) -> Iterator[Reaso
     node, file = definition.node, definition.source.module.file
     if isinstance(node, ast.AsyncFunctionDef):
         yield Reason(file, node.lineno, "it is async, which only an executor can run")
-    for name, mention in _called(reading, "step").items():
-        yield Reason(mention.file, mention.line, f"it calls the step {name}")
+    for kind in ("step", "workflow"):  # a child is a run of its own, for an executor
+        for name, mention in _called(reading, kind).items():
+            yield Reason(mention.file, mention.line, f"it calls the {kind} {name}")
     for mention in reading.primitives:
         if mention.target not in IN_DATABASE_PRIMITIVES:
             yield Reason(mention.file, mention.line, f"it uses {mention.target}")

@@ -7,10 +7,21 @@
 -- Load the runtime into this backend. GD is what PL/Python functions of one backend share.
 CREATE OR REPLACE FUNCTION apiary.boot() RETURNS void LANGUAGE plpython3u SECURITY DEFINER AS $body$
 if "apiary" not in GD:
-    rows = plpy.execute("SELECT name, source, is_package FROM apiary.runtime_module")
+    rows = plpy.execute("SELECT name, source, is_package, bytecode, magic FROM apiary.runtime_module")
     namespace = {"__name__": "apiary_boot"}
     exec(next(row["source"] for row in rows if row["name"] == "apiary_runtime.boot"), namespace)
     GD["apiary"] = namespace["boot"](rows)
+$body$;
+
+-- Compile the runtime with this server's Python, once for all backends.
+CREATE OR REPLACE FUNCTION apiary.compile_runtime() RETURNS void LANGUAGE plpython3u SECURITY DEFINER AS $body$
+import importlib.util
+import marshal
+update = plpy.prepare("UPDATE apiary.runtime_module SET bytecode = $1, magic = $2 WHERE name = $3",
+                      ["bytea", "bytea", "text"])
+for row in plpy.execute("SELECT name, source FROM apiary.runtime_module"):
+    code = compile(row["source"], "<" + row["name"] + ">", "exec", dont_inherit=True)
+    plpy.execute(update, [marshal.dumps(code), importlib.util.MAGIC_NUMBER, row["name"]])
 $body$;
 
 -- Run a function and record it, in one transaction: its body, then one row. The caller commits.

@@ -29,13 +29,14 @@ CREATE OR REPLACE FUNCTION apiary.run_hash(p_run_id text) RETURNS text LANGUAGE 
 $body$;
 
 -- Start a run, or return the one that has the id already. The row is there before anything runs.
--- With p_executor the caller holds the run at once (an in-database run); else it is queued.
+-- With p_executor the caller holds the run at once (an in-database run); else it is queued. A child
+-- is started by who holds its parent, so that one whose parent was cancelled is not started.
 CREATE OR REPLACE FUNCTION apiary.start_run(
     p_run_id text, p_application text, p_deployment text, p_workflow text, p_in_database boolean,
     p_input json, p_input_digest text, p_principal text, p_trace text,
     p_queue text, p_priority integer, p_queue_key text, p_deduplication text,
     p_start_at timestamptz, p_deadline timestamptz, p_max_adoptions integer,
-    p_parent_run_id text, p_parent_seq integer, p_executor text, p_lease interval
+    p_parent_run_id text, p_parent_seq integer, p_parent_epoch integer, p_executor text, p_lease interval
 ) RETURNS TABLE (run_id text, created boolean, status text, output json, error json, epoch integer)
 LANGUAGE plpgsql SECURITY DEFINER AS $body$
 #variable_conflict use_column
@@ -49,6 +50,9 @@ BEGIN
     PERFORM FROM apiary.queue q WHERE q.name = p_queue FOR KEY SHARE;
     IF p_queue IS NOT NULL AND NOT FOUND THEN
         RAISE EXCEPTION 'no queue %', p_queue USING ERRCODE = 'AP006', DETAIL = 'queue ' || p_queue;
+    END IF;
+    IF p_parent_run_id IS NOT NULL THEN
+        PERFORM apiary.held_run(p_parent_run_id, p_parent_epoch);
     END IF;
     -- The guard that a direct invocation of the same id would also insert.
     INSERT INTO apiary.operation (run_id, seq, kind, name, application, deployment, principal, status,
@@ -66,12 +70,18 @@ BEGIN
             p_executor, CASE v_status WHEN 'RUNNING' THEN 1 ELSE 0 END,
             p_deadline, coalesce(p_max_adoptions, 50), p_parent_run_id, p_parent_seq, p_trace, v_now,
             CASE v_status WHEN 'RUNNING' THEN v_now END)
-        ON CONFLICT (queue, deduplication) WHERE finished_at IS NULL DO NOTHING;
+        ON CONFLICT ((coalesce(queue, '')), deduplication) WHERE finished_at IS NULL AND deduplication IS NOT NULL
+        DO NOTHING;
         IF NOT FOUND THEN
             -- Another unfinished run of the queue does this work: that one is the answer.
             DELETE FROM apiary.operation o WHERE o.run_id = p_run_id AND o.seq = 0;
-            SELECT * INTO STRICT v_held FROM apiary.run r
-             WHERE r.queue = p_queue AND r.deduplication = p_deduplication AND r.finished_at IS NULL;
+            SELECT * INTO v_held FROM apiary.run r
+             WHERE coalesce(r.queue, '') = coalesce(p_queue, '') AND r.deduplication = p_deduplication
+               AND r.finished_at IS NULL;
+            IF NOT FOUND THEN  -- it has ended since; who called tries again
+                RAISE EXCEPTION 'the run that had the key % has just ended', p_deduplication
+                    USING ERRCODE = 'serialization_failure';
+            END IF;
             RETURN QUERY SELECT v_held.run_id, false, v_held.status, v_held.output, v_held.error, v_held.epoch;
             RETURN;
         END IF;
@@ -167,19 +177,24 @@ END
 $body$;
 
 -- A run has ended (event_key ''), or set an event: count that down for every run that waits for it.
-CREATE OR REPLACE FUNCTION apiary.wake_waiters(p_run_id text, p_event_key text) RETURNS void
+-- One that waits for successes counts failures apart, and is woken when too many have failed.
+CREATE OR REPLACE FUNCTION apiary.wake_waiters(p_run_id text, p_event_key text, p_failed boolean) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER AS $body$
 DECLARE
     v_waiter text;
     v_left integer;
+    v_failures integer;
 BEGIN
     FOR v_waiter IN
         DELETE FROM apiary.waiter w WHERE w.awaited_run_id = p_run_id AND w.event_key = p_event_key
         RETURNING w.run_id
     LOOP
-        UPDATE apiary.run SET waiting_left = waiting_left - 1 WHERE run_id = v_waiter AND status = 'WAITING'
-        RETURNING waiting_left INTO v_left;
-        IF FOUND AND v_left <= 0 THEN
+        UPDATE apiary.run
+           SET waiting_left = waiting_left - CASE WHEN p_failed AND waiting_failures IS NOT NULL THEN 0 ELSE 1 END,
+               waiting_failures = waiting_failures - CASE WHEN p_failed THEN 1 ELSE 0 END
+         WHERE run_id = v_waiter AND status = 'WAITING'
+        RETURNING waiting_left, waiting_failures INTO v_left, v_failures;
+        IF FOUND AND (v_left <= 0 OR v_failures < 0) THEN
             PERFORM apiary.wake_run(v_waiter);
         END IF;
     END LOOP;
@@ -190,7 +205,8 @@ $body$;
 --   {kind: time}
 --   {kind: message, topic}
 --   {kind: event, run_id, key}
---   {kind: run, runs: [id, ...], need: how many of them must have ended}
+--   {kind: run, runs: [id, ...], need: how many of them must have ended, failures: how many may fail}
+--     with failures, only those that succeeded count for need
 -- and may hold more for the executor. The awaited runs' rows are locked first, then the run's own
 -- (the order in which an ending run takes them), and only then is it looked whether what it waits for
 -- is there already: nothing can come about between the look and the commit.
@@ -205,17 +221,23 @@ DECLARE
         WHEN 'event' THEN ARRAY[p_waiting_for ->> 'run_id']
         WHEN 'run' THEN ARRAY(SELECT pg_catalog.json_array_elements_text(p_waiting_for -> 'runs')) END;
     v_left integer := coalesce((p_waiting_for ->> 'need')::integer, 1);
+    v_failures integer := (p_waiting_for ->> 'failures')::integer;
+    v_failed integer;
 BEGIN
     PERFORM FROM apiary.run r WHERE r.run_id = ANY (v_awaited) ORDER BY r.run_id FOR SHARE;
     v_run := apiary.held_run(p_run_id, p_epoch);
     PERFORM apiary.insert_operations(v_run.run_id, v_run.application, v_run.deployment, v_run.principal,
                                      v_run.trace, p_operations);
+    DELETE FROM apiary.waiter w WHERE w.run_id = p_run_id;  -- of a wait that timed out
     IF v_kind = 'run' THEN
         INSERT INTO apiary.waiter (awaited_run_id, event_key, run_id)
         SELECT r.run_id, '', p_run_id FROM apiary.run r WHERE r.run_id = ANY (v_awaited) AND r.finished_at IS NULL
         ON CONFLICT DO NOTHING;
-        v_left := v_left - (SELECT count(*) FROM apiary.run r
-                             WHERE r.run_id = ANY (v_awaited) AND r.finished_at IS NOT NULL);
+        SELECT v_left - count(*) FILTER (WHERE v_failures IS NULL OR r.status = 'SUCCEEDED'),
+               count(*) FILTER (WHERE r.status <> 'SUCCEEDED')
+          INTO v_left, v_failed
+          FROM apiary.run r WHERE r.run_id = ANY (v_awaited) AND r.finished_at IS NOT NULL;
+        v_failures := v_failures - v_failed;
     ELSIF v_kind = 'event' THEN
         INSERT INTO apiary.waiter (awaited_run_id, event_key, run_id)
         VALUES (p_waiting_for ->> 'run_id', 'event ' || (p_waiting_for ->> 'key'), p_run_id)
@@ -228,9 +250,10 @@ BEGIN
                                AND m.taken_by_seq IS NULL);
     END IF;
     UPDATE apiary.run SET status = 'WAITING', waiting_for = p_waiting_for, waiting_left = v_left,
-                          ready_at = p_wake_at, executor = NULL
+                          waiting_failures = v_failures, ready_at = p_wake_at, executor = NULL,
+                          adoptions = 0  -- it has come so far by itself
      WHERE run_id = p_run_id;
-    IF v_left <= 0 THEN
+    IF v_left <= 0 OR v_failures < 0 THEN
         PERFORM apiary.wake_run(p_run_id);
         RETURN 'QUEUED';
     END IF;
@@ -265,6 +288,7 @@ BEGIN
 END
 $body$;
 
+-- The end of a run, by itself or from outside; the caller holds its row's lock.
 CREATE OR REPLACE FUNCTION apiary.end_run(
     p_run apiary.run, p_status text, p_output json, p_error json, p_calls integer, p_unrecorded json
 ) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $body$
@@ -274,8 +298,17 @@ BEGIN
            unrecorded = p_unrecorded, ready_at = NULL, waiting_for = NULL, finished_at = apiary.clock(),
            epoch = epoch + CASE WHEN p_status IN ('CANCELLED', 'TIMED_OUT') THEN 1 ELSE 0 END
      WHERE run_id = p_run.run_id;
-    PERFORM apiary.wake_waiters(p_run.run_id, '');
+    PERFORM apiary.wake_waiters(p_run.run_id, '', p_status <> 'SUCCEEDED');
     DELETE FROM apiary.waiter w WHERE w.run_id = p_run.run_id;
+    IF p_run.queue IS NOT NULL THEN  -- its place is free
+        PERFORM pg_catalog.pg_notify('apiary_ready', '');
+    END IF;
+    IF p_status IN ('CANCELLED', 'TIMED_OUT') AND p_run.status = 'RUNNING' THEN
+        PERFORM pg_catalog.pg_notify('apiary_control', apiary.run_hash(p_run.run_id));
+        IF p_run.in_database THEN
+            PERFORM apiary.interrupt_in_database(p_run.run_id);
+        END IF;
+    END IF;
     -- A run that lives in the database and has no parent ends in the call that waits for it.
     IF NOT p_run.in_database OR p_run.parent_run_id IS NOT NULL THEN
         PERFORM pg_catalog.pg_notify('apiary_changed', apiary.run_hash(p_run.run_id));
@@ -283,11 +316,12 @@ BEGIN
 END
 $body$;
 
--- Extend the leases of an executor's runs; the ids that are returned are still its own.
+-- Extend the leases of an executor's runs; the ids that are returned are still its own. A lease is
+-- never shortened: a function that takes long may have been given a longer one.
 CREATE OR REPLACE FUNCTION apiary.renew_leases(p_executor text, p_runs text[], p_epochs integer[], p_lease interval)
 RETURNS TABLE (run_id text, lease_until timestamptz) LANGUAGE sql SECURITY DEFINER AS $body$
     UPDATE apiary.executor SET seen_at = apiary.clock() WHERE name = p_executor;
-    UPDATE apiary.run r SET ready_at = apiary.clock() + p_lease
+    UPDATE apiary.run r SET ready_at = greatest(r.ready_at, apiary.clock() + p_lease)
       FROM ROWS FROM (pg_catalog.unnest(p_runs), pg_catalog.unnest(p_epochs)) AS h (run_id, epoch)
      WHERE r.run_id = h.run_id AND r.epoch = h.epoch AND r.status = 'RUNNING' AND r.executor = p_executor
        AND r.ready_at > apiary.clock()

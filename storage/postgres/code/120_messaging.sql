@@ -36,8 +36,13 @@ BEGIN
     IF FOUND THEN
         v_message := json_build_object('message', v_message);
         PERFORM apiary.insert_operations(v_run.run_id, v_run.application, v_run.deployment, v_run.principal,
-            v_run.trace, (coalesce(p_deferred::jsonb, '[]') || jsonb_build_array(
-                p_operation::jsonb || jsonb_build_object('output', v_message)))::json);
+            v_run.trace, p_deferred);
+        -- Not through jsonb, which would put the message's keys into another order.
+        PERFORM apiary.insert_operations(v_run.run_id, v_run.application, v_run.deployment, v_run.principal,
+            v_run.trace, json_build_array(json_build_object(
+                'seq', p_operation -> 'seq', 'kind', p_operation -> 'kind', 'name', p_operation -> 'name',
+                'output', v_message, 'started_at', p_operation -> 'started_at',
+                'finished_at', p_operation -> 'finished_at')));
     END IF;
     RETURN v_message;
 END
@@ -50,7 +55,7 @@ BEGIN
     PERFORM apiary.record_operations(p_run_id, p_epoch, p_operations, NULL);
     INSERT INTO apiary.event (run_id, key, value) VALUES (p_run_id, p_key, p_value)
     ON CONFLICT (run_id, key) DO UPDATE SET value = excluded.value, set_at = pg_catalog.clock_timestamp();
-    PERFORM apiary.wake_waiters(p_run_id, 'event ' || p_key);
+    PERFORM apiary.wake_waiters(p_run_id, 'event ' || p_key, false);
     PERFORM pg_catalog.pg_notify('apiary_changed', apiary.run_hash(p_run_id));
 END
 $body$;

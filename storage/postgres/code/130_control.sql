@@ -1,5 +1,17 @@
 -- Control of runs from outside: cancel, resume, fork, delete, retention.
 
+-- Stop the backend in which an in-database run is: it holds the run's lock. Belongs to the superuser who
+-- installed the platform, as only a superuser may cancel a superuser's statement; that lock is all that
+-- it acts on.
+CREATE OR REPLACE FUNCTION apiary.interrupt_in_database(p_run_id text) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT pg_catalog.pg_cancel_backend(l.pid) FROM pg_catalog.pg_locks l
+     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+       AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())
+       AND (l.classid::bigint << 32 | l.objid::bigint) = apiary.in_database_lock(p_run_id)
+       AND l.pid <> pg_catalog.pg_backend_pid()
+$body$;
+
 -- Cancel a run, not its children. False when it has ended already.
 CREATE OR REPLACE FUNCTION apiary.cancel_run(p_run_id text, p_reason text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER AS $body$
@@ -16,14 +28,6 @@ BEGIN
     PERFORM apiary.end_run(v_run, 'CANCELLED', NULL, json_build_object('type', 'Cancelled', 'message', v_message,
         'platform', json_build_object('error', 'Cancelled', 'message', v_message)), NULL, NULL);
     PERFORM pg_catalog.pg_notify('apiary_changed', apiary.run_hash(p_run_id));
-    PERFORM pg_catalog.pg_notify('apiary_control', apiary.run_hash(p_run_id));
-    -- An in-database run is stopped in its backend: it holds the run's lock.
-    IF v_run.status = 'RUNNING' AND v_run.in_database THEN
-        PERFORM pg_catalog.pg_cancel_backend(l.pid) FROM pg_catalog.pg_locks l
-          WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-            AND (l.classid::bigint << 32 | l.objid::bigint) = apiary.in_database_lock(p_run_id)
-            AND l.pid <> pg_catalog.pg_backend_pid();
-    END IF;
     RETURN true;
 END
 $body$;
@@ -50,17 +54,23 @@ BEGIN
         RAISE EXCEPTION 'no run %', p_run_id USING ERRCODE = 'AP006', DETAIL = 'run ' || p_run_id;
     ELSIF v_run.status NOT IN ('STUCK', 'FAILED', 'CANCELLED', 'TIMED_OUT') THEN
         RETURN false;
+    ELSIF v_run.deleting THEN
+        RAISE EXCEPTION 'run % is being deleted', p_run_id USING ERRCODE = 'AP005', DETAIL = p_run_id;
     END IF;
     -- The operation that failed last is what the run ended with: it is tried again.
     DELETE FROM apiary.operation o
      WHERE v_run.status = 'FAILED' AND o.run_id = p_run_id AND o.status = 'FAILED'
        AND o.seq = (SELECT max(n.seq) FROM apiary.operation n WHERE n.run_id = p_run_id);
+    -- It waits for a place in its queue like a new one: it gave its own up when it ended.
     UPDATE apiary.run SET status = 'QUEUED', ready_at = apiary.clock(), finished_at = NULL, error = NULL,
         output = NULL, adoptions = 0, executor = NULL, deadline = p_deadline, waiting_for = NULL,
-        in_database = false
+        in_database = false, started_at = NULL
      WHERE run_id = p_run_id;
     PERFORM pg_catalog.pg_notify('apiary_ready', '');
     RETURN true;
+EXCEPTION WHEN unique_violation THEN
+    RAISE EXCEPTION 'another unfinished run does the work of run %', p_run_id USING ERRCODE = 'AP005',
+        DETAIL = p_run_id, HINT = 'it has the same deduplication key: wait for its end, or cancel it';
 END
 $body$;
 
@@ -77,23 +87,30 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no run %', p_run_id USING ERRCODE = 'AP006', DETAIL = 'run ' || p_run_id;
     END IF;
+    IF v_run.deleting THEN
+        RAISE EXCEPTION 'run % is being deleted', p_run_id USING ERRCODE = 'AP005', DETAIL = p_run_id;
+    ELSIF p_from_seq < 1 OR p_replaced_output IS NOT NULL AND NOT EXISTS (
+            SELECT FROM apiary.operation o WHERE o.run_id = p_run_id AND o.seq = p_from_seq) THEN
+        RAISE EXCEPTION 'run % has no operation %', p_run_id, p_from_seq USING ERRCODE = 'AP006',
+            DETAIL = 'operation ' || p_run_id || '/' || p_from_seq;
+    END IF;
     SELECT s.created INTO v_created FROM apiary.start_run(p_new_run_id, v_run.application,
         coalesce(p_deployment, v_run.deployment), v_run.workflow, false, v_run.input, v_run.input_digest,
         p_principal, v_run.trace, v_run.queue, v_run.priority, v_run.queue_key, NULL, NULL, NULL,
-        v_run.max_adoptions, NULL, NULL, NULL, NULL) s;
+        v_run.max_adoptions, NULL, NULL, NULL, NULL, NULL) s;
     IF NOT v_created THEN
-        -- The same fork again, as after a lost reply, changes nothing.
-        IF EXISTS (SELECT FROM apiary.run r WHERE r.run_id = p_new_run_id AND r.forked_from = p_run_id) THEN
-            RETURN p_new_run_id;
+        IF NOT EXISTS (SELECT FROM apiary.run r WHERE r.run_id = p_new_run_id AND r.forked_from = p_run_id) THEN
+            RAISE EXCEPTION 'run % is there already', p_new_run_id USING ERRCODE = 'AP005', DETAIL = p_new_run_id;
         END IF;
-        RAISE EXCEPTION 'run % is there, and is no fork of %', p_new_run_id, p_run_id
-            USING ERRCODE = 'AP005', DETAIL = p_new_run_id, HINT = 'choose another id';
+        RETURN p_new_run_id;  -- a repeated request
     END IF;
-    UPDATE apiary.run SET forked_from = p_run_id WHERE run_id = p_new_run_id;
+    UPDATE apiary.run SET forked_from = p_run_id, seed = coalesce(v_run.seed, p_run_id)
+     WHERE run_id = p_new_run_id;
+    -- Without the digest of the input: the fork's own id and its other code may show in arguments.
     INSERT INTO apiary.operation (run_id, seq, kind, name, application, deployment, principal, status, input,
         input_digest, output, error, attempt, started_at, finished_at, isolation, read_only, log)
     SELECT p_new_run_id, o.seq, o.kind, o.name, o.application, o.deployment, o.principal,
-           CASE WHEN o.seq = p_from_seq THEN 'SUCCEEDED' ELSE o.status END, o.input, o.input_digest,
+           CASE WHEN o.seq = p_from_seq THEN 'SUCCEEDED' ELSE o.status END, o.input, NULL,
            CASE WHEN o.seq = p_from_seq THEN p_replaced_output ELSE o.output END,
            CASE WHEN o.seq = p_from_seq THEN NULL ELSE o.error END, o.attempt, o.started_at, o.finished_at,
            o.isolation, o.read_only, 'taken over from run ' || p_run_id
@@ -121,6 +138,7 @@ BEGIN
         RAISE EXCEPTION 'run % has not ended', p_run_id USING ERRCODE = 'AP005', DETAIL = p_run_id,
             HINT = 'cancel it first';
     END IF;
+    UPDATE apiary.run SET deleting = true WHERE run_id = p_run_id AND NOT deleting;
     DELETE FROM apiary.operation WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM apiary.operation WHERE run_id = p_run_id AND seq > 0 LIMIT v_left));
     GET DIAGNOSTICS v_deleted = ROW_COUNT;
@@ -173,8 +191,8 @@ BEGIN
            AND NOT EXISTS (SELECT FROM apiary.run r WHERE r.run_id = a.run_id) LIMIT p_limit));
     GET DIAGNOSTICS v_deleted = ROW_COUNT;
     v_total := v_total + v_deleted;
-    DELETE FROM provenance.write_event WHERE event_id IN (
-        SELECT w.event_id FROM provenance.write_event w WHERE w.at < p_before ORDER BY w.event_id LIMIT p_limit);
+    DELETE FROM provenance.write_event WHERE ctid = ANY (ARRAY(
+        SELECT w.ctid FROM provenance.write_event w WHERE w.at < p_before LIMIT p_limit));
     GET DIAGNOSTICS v_deleted = ROW_COUNT;
     RETURN v_total + v_deleted;
 END

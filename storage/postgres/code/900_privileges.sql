@@ -8,7 +8,7 @@ BEGIN
     FOR v_function IN
         SELECT p.oid::regprocedure FROM pg_catalog.pg_proc p
          WHERE p.pronamespace = 'apiary'::regnamespace
-           AND p.proname NOT IN ('create_application', 'create_domain')
+           AND p.proname NOT IN ('create_application', 'create_domain', 'interrupt_in_database')
     LOOP
         EXECUTE format('ALTER ROUTINE %s OWNER TO apiary_owner', v_function);
     END LOOP;
@@ -36,7 +36,7 @@ TO apiary_runtime;
 GRANT EXECUTE ON FUNCTION
     apiary.boot(), apiary.clock(), apiary.run_hash(text), apiary.in_database_lock(text), apiary.look(),
     apiary.start_run(text, text, text, text, boolean, json, text, text, text, text, integer, text, text,
-        timestamptz, timestamptz, integer, text, integer, text, interval),
+        timestamptz, timestamptz, integer, text, integer, integer, text, interval),
     apiary.record_operations(text, integer, json, json), apiary.park_run(text, integer, json, timestamptz, json),
     apiary.release_run(text, integer, boolean, json),
     apiary.finish_run(text, integer, text, json, json, integer, json),

@@ -7,27 +7,29 @@ runs what is in its database, whatever is installed on its machine.
 
 from __future__ import annotations
 
+import marshal
 import sys
 from importlib import import_module
 from importlib.abc import InspectLoader, MetaPathFinder
-from importlib.util import spec_from_loader
+from importlib.util import MAGIC_NUMBER, spec_from_loader
 from typing import Any
 
 
 class _RuntimeLoader(InspectLoader):
-    def __init__(self, name: str, source: str, is_package: bool) -> None:
-        self._name = name
-        self._source = source
-        self._is_package = is_package
+    def __init__(self, row: Any) -> None:
+        self._row = row
 
     def get_source(self, fullname: str) -> str:
-        return self._source
+        return str(self._row["source"])
 
     def get_code(self, fullname: str) -> Any:
-        return compile(self._source, f"<{self._name}>", "exec", dont_inherit=True)
+        row = self._row
+        if row["magic"] == MAGIC_NUMBER:
+            return marshal.loads(row["bytecode"])
+        return compile(row["source"], f"<{fullname}>", "exec", dont_inherit=True)
 
     def is_package(self, fullname: str) -> bool:
-        return self._is_package
+        return bool(self._row["is_package"])
 
 
 class _RuntimeFinder(MetaPathFinder):
@@ -38,8 +40,7 @@ class _RuntimeFinder(MetaPathFinder):
         row = self._rows.get(fullname)
         if row is None:
             return None
-        loader = _RuntimeLoader(fullname, row["source"], row["is_package"])
-        return spec_from_loader(fullname, loader, is_package=row["is_package"])
+        return spec_from_loader(fullname, _RuntimeLoader(row), is_package=row["is_package"])
 
 
 def boot(rows: Any) -> Any:

@@ -19,6 +19,7 @@ from apiary_runtime.calls import Call
 from apiary_runtime.checking import check, import_function
 from apiary_runtime.database import TransactionLost
 from apiary_runtime.deployments import Backend, CatalogueFunction, LoadedDeployment
+from apiary_runtime.formats import in_formats
 from apiary_runtime.interrupts import (
     Interrupted,
     has_transaction_id,
@@ -28,7 +29,7 @@ from apiary_runtime.interrupts import (
     transaction_isolation,
 )
 from apiary_runtime.output import kept_output
-from apiary_runtime.payload import read_input
+from apiary_runtime.payload import encode_input, read_input
 from apiary_runtime.records import (
     INSERT_DEFERRED,
     INSERT_OPERATION,
@@ -38,7 +39,7 @@ from apiary_runtime.records import (
     outcome_text,
 )
 
-from apiary.authoring.values import canonical, digest, dumps
+from apiary.authoring.values import canonical, digest
 from apiary.errors import ApiaryError, BadArgument, DeployError, IdempotencyMismatch, LeaseLost
 
 # The SQL states of this runtime; the engine knows them.
@@ -65,7 +66,7 @@ class Runtime:
     def enter(self, deployment: LoadedDeployment, work: Any) -> None:
         """Run ``work`` with the application's role, in a subtransaction."""
         self._pending = work
-        plpy.execute(deployment.application.enter)
+        in_formats(lambda: plpy.execute(deployment.application.enter))
 
     def invoke(
         self,
@@ -96,6 +97,7 @@ class Runtime:
             if not function.is_loaded:
                 self._load(loaded, function)
             kwargs, document = function.function.signature.normalise(read_input(input_text))
+            stored_input = encode_input(document)
         except ApiaryError as error:
             return _leave(error)
         call = Call(function.function, loaded, kwargs)
@@ -105,7 +107,7 @@ class Runtime:
         operation = Operation(
             seq=seq,
             name=name,
-            input=dumps(document),
+            input=stored_input,
             input_digest=digest(canonical(document)),
             output=call.output,
             error=call.error_text,

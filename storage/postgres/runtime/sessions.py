@@ -11,7 +11,7 @@ import ctypes
 
 import plpy  # type: ignore[import-not-found]
 from apiary_runtime.deployments import Backend
-from apiary_runtime.interrupts import transaction_isolation
+from apiary_runtime.interrupts import default_isolation, transaction_isolation
 
 _backend = ctypes.PyDLL(None)
 _STATEMENT_TIMEOUT = 3  # TimeoutId of the statement timeout, in every supported version
@@ -26,7 +26,6 @@ class Session:
             name: self._setting(name)
             for name in ("default_transaction_isolation", "synchronous_commit")
         }
-        self._default_isolation = self._saved["default_transaction_isolation"]
         self._set("synchronous_commit", "off")
 
     def use(self, isolation: str) -> None:
@@ -46,6 +45,11 @@ class Session:
             self._set(name, value)
         plpy.commit()
 
+    def restore(self) -> None:
+        """Put the session's settings back, if that is still to be done; the work is over."""
+        if any(self._setting(name) != value for name, value in self._saved.items()):
+            self.commit_durably()
+
     def rollback(self, next_isolation: str) -> None:
         """Roll back; the next transaction has the given level."""
         plpy.rollback()
@@ -63,9 +67,9 @@ class Session:
         _backend.disable_timeout(_STATEMENT_TIMEOUT, False)
 
     def _prepare_next(self, isolation: str) -> None:
-        if self._default_isolation != isolation:
+        # Read from the backend: a rollback puts the setting back without telling anybody.
+        if default_isolation() != isolation:
             self._set("default_transaction_isolation", isolation)
-            self._default_isolation = isolation
 
     def _set(self, name: str, value: str) -> None:
         plan = self._backend.plan("SELECT pg_catalog.set_config($1, $2, false)", ["text", "text"])

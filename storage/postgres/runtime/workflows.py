@@ -18,6 +18,21 @@ import plpy  # type: ignore[import-not-found]
 from apiary_runtime.interrupts import Interrupted, interruptible
 from apiary_runtime.payload import encode_output
 from apiary_runtime.sessions import Session
+from apiary_runtime.statements import (
+    FINISH,
+    INVOKE,
+    INVOKE_TYPES,
+    LOAD_RUN,
+    LOCK,
+    LOG_ATTEMPT,
+    RECORD,
+    RECORDS,
+    RELEASE,
+    START,
+    START_NAMES,
+    UNLOCK,
+    WORKFLOW,
+)
 
 from apiary.authoring.context import Context, running_in
 from apiary.authoring.decorators import Function, Registered
@@ -46,27 +61,50 @@ class LeaveDatabase(BaseException):
     """The workflow made a call that an executor has to make; not an Exception, see Interrupted."""
 
 
+class Unwound(BaseException):
+    """A statement failed for a reason that is no outcome of the workflow's call."""
+
+    def __init__(self, error: Any) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class InDatabaseRun(Context):
     """One run of a workflow in this backend."""
 
-    def __init__(self, runtime: Runtime, request: dict[str, Any]) -> None:
+    def __init__(self, runtime: Runtime, request: dict[str, Any], session: Session) -> None:
         self._runtime = runtime
         self._backend = runtime.backend
         self._request = request
         self._run_id: str = request["run_id"]
+        self._seed = self._run_id
         self._deferred: list[str] = []  # read-only operations that nothing depends on yet
         self._attempts: list[tuple[Any, ...]] = []  # of tries that conflicted, to be logged
-        self._session = Session(self._backend)
+        self._session = session
+        self._unwinding: BaseException | None = None  # what user code must not swallow
 
     def run(self) -> dict[str, Any]:
         """Run to the end, or until the database has to be left; return the outcome."""
-        self._lock()
+        if not self._lock():
+            return self._join()
         self._runtime.has_own_timeouts = True
         try:
             return self._run_locked()
+        except Unwound as unwound:
+            raise unwound.error from None
         finally:
             self._runtime.has_own_timeouts = False
             self._unlock()
+
+    def _join(self) -> dict[str, Any]:
+        """Another backend is at this run: where it stands."""
+        settled = None if "epoch" in self._request else self._begin()
+        if settled is None:  # or was, and has given it up since
+            raise LeaseLost(
+                f"run {self._run_id} is running in another backend", run_id=self._run_id
+            )
+        self._session.commit_durably()
+        return settled
 
     def _run_locked(self) -> dict[str, Any]:
         settled = self._begin()
@@ -76,7 +114,9 @@ class InDatabaseRun(Context):
         loaded = self._load()
         workflow = loaded.source.find(*self._workflow_place(loaded))
         records = self._records() if "epoch" in self._request else []
-        self._replay = Replay(self._run_id, loaded.id, records, loaded.source.find_class)
+        self._replay = Replay(
+            self._seed, self._run_id, loaded.id, records, loaded.source.find_class
+        )
         self._loaded = loaded
         self._session.commit("serializable")
         try:
@@ -87,25 +127,39 @@ class InDatabaseRun(Context):
 
     def _execute(self, workflow: Registered) -> tuple[str, str | None, str | None]:
         """The workflow's end: (status, output, error)."""
+        output, error = None, None
         try:
             kwargs = workflow.signature.decode_arguments(self._input)
             with interruptible(lambda: None), running_in(self):
                 result = workflow.body(**kwargs)
             self._replay.check_complete()
-            return "SUCCEEDED", encode_output(workflow.signature, result), None
+            output = encode_output(workflow.signature, result)
         except Interrupted:
             plpy.execute("SELECT 1")  # PostgreSQL processes the interrupt, and raises
             raise
-        except (plpy.SPIError, LeaveDatabase):
-            raise
-        except BaseException as error:  # noqa: BLE001  (whatever user code raises is the outcome)
-            return "FAILED", None, dumps(encode_exception(error))
+        except BaseException as raised:  # noqa: BLE001  (whatever user code raises is the outcome)
+            error = raised
+        if self._unwinding is not None:
+            raise self._unwinding  # whatever the code made of it
+        if error is None:
+            return "SUCCEEDED", output, None
+        return "FAILED", None, dumps(encode_exception(self._replay.broken or error))
+
+    def _unwind(self, reason: BaseException) -> BaseException:
+        """What to raise so that the code ends, whatever it catches."""
+        self._unwinding = reason
+        return reason
+
+    def _check(self) -> None:
+        if self._unwinding is not None:
+            raise self._unwinding
 
     # Context: the calls of the workflow's code.
 
     def call(self, target: Registered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._check()
         if not isinstance(target, Function):
-            raise LeaveDatabase(f"it calls the {target.kind} {target.name}")
+            raise self._unwind(LeaveDatabase(f"it calls the {target.kind} {target.name}"))
         seq = self._replay.next_seq()
         document = target.signature.encode_arguments(args, kwargs)
         record = self._replay.match(seq, "function", target.name, digest(canonical(document)))
@@ -118,9 +172,11 @@ class InDatabaseRun(Context):
         return decode(outcome["output"])
 
     def start(self, target: Registered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        raise LeaveDatabase(f"it starts {target.name} side by side")
+        self._check()
+        raise self._unwind(LeaveDatabase(f"it starts {target.name} side by side"))
 
     def primitive(self, name: str, *args: Any, **options: Any) -> Any:
+        self._check()
         if name == "random":
             return self._replay.random()
         if name == "uuid4":
@@ -129,7 +185,7 @@ class InDatabaseRun(Context):
             return self._run_id
         if name == "now":
             return self._now()
-        raise LeaveDatabase(f"it uses {name}()")
+        raise self._unwind(LeaveDatabase(f"it uses {name}()"))
 
     def _now(self) -> datetime:
         seq = self._replay.next_seq()
@@ -160,14 +216,17 @@ class InDatabaseRun(Context):
             except plpy.SPIError as error:
                 state = error.sqlstate or ""
                 self._session.rollback(_PLATFORM)
-                if state == "57014" and "statement timeout" in str(error):
-                    return self._record_timeout(seq, function.name, input_text, attempt, started_at)
+                refusal = self._refusal(error, function.name)
+                if refusal is not None:
+                    return self._record_refusal(
+                        seq, function.name, input_text, attempt, started_at, refusal
+                    )
                 if state not in ("40001", "40P01"):
-                    raise
+                    raise self._unwind(Unwound(error)) from None
                 self._note_conflict(seq, attempt, function.name, error, started_at)
                 if time.monotonic() > budget_ends:
-                    raise LeaveDatabase(
-                        "a function conflicted until its budget was spent"
+                    raise self._unwind(
+                        LeaveDatabase("a function conflicted until its budget was spent")
                     ) from None
                 time.sleep(min(0.1, 0.001 * 1.5**attempt) * (0.5 + random.random() / 2))
                 attempt += 1
@@ -190,22 +249,34 @@ class InDatabaseRun(Context):
         ]  # fmt: skip
         self._session.start_statement_timeout(function.timeout_ms or _DEFAULT_TIMEOUT_MS)
         try:
-            plan = self._backend.plan(_INVOKE, _INVOKE_TYPES)
+            plan = self._backend.plan(INVOKE, INVOKE_TYPES)
             outcome = json.loads(plpy.execute(plan, values)[0]["outcome"])
             self._session.commit("serializable")
         finally:
             self._session.stop_statement_timeout()
         return dict(outcome)
 
-    def _record_timeout(
-        self, seq: int, name: str, input_text: str, attempt: int, started_at: float
-    ) -> dict[str, Any]:
-        """A function that ran into its timeout has failed, for this run and for good."""
-        error = encode_exception(
-            DeadlineExceeded(
+    def _refusal(self, error: Any, name: str) -> ApiaryError | None:
+        """The error by which a function has failed for good: a timeout, code that does not load."""
+        if error.sqlstate == "57014" and "statement timeout" in str(error):
+            return DeadlineExceeded(
                 f"{name} ran into its timeout and was rolled back", run_id=self._run_id
             )
-        )
+        if error.sqlstate == "AP001":
+            return ApiaryError.from_json(json.loads(error.spidata[1]))  # the message's detail
+        return None
+
+    def _record_refusal(
+        self,
+        seq: int,
+        name: str,
+        input_text: str,
+        attempt: int,
+        started_at: float,
+        refusal: ApiaryError,
+    ) -> dict[str, Any]:
+        """Record the failure of a function whose own transaction is gone."""
+        error = encode_exception(refusal)
         document = json.loads(input_text)
         self._deferred.append(
             dumps({
@@ -214,7 +285,7 @@ class InDatabaseRun(Context):
                 "started_at": started_at, "finished_at": time.time(),
             })
         )  # fmt: skip
-        self._statement(_RECORD, [self._run_id, self._epoch, self._take_deferred(), None])
+        self._statement(RECORD, [self._run_id, self._epoch, self._take_deferred(), None])
         self._session.commit("serializable")
         return {"output": None, "error": error, "unrecorded": None}
 
@@ -231,18 +302,19 @@ class InDatabaseRun(Context):
         self._session.use(_PLATFORM)
         request = self._request
         if "epoch" in request:
-            row = self._statement(_LOAD_RUN, [self._run_id])[0]
+            row = self._statement(LOAD_RUN, [self._run_id])[0]
             self._epoch = request["epoch"]
             self._application = row["application"]
             self._deployment, self._workflow = row["deployment"], row["workflow"]
             self._input = json.loads(row["input"])
             request["principal"], request["trace"] = row["principal"], row["trace"]
+            self._seed = row["seed"] or self._run_id
             return None
         self._application, self._workflow = request["application"], request["workflow"]
         self._deployment, self._input = request["deployment"], request["input"]
-        values = [request[name] for name in _START_NAMES]
-        values[_START_NAMES.index("input")] = dumps(self._input)
-        row = self._statement(_START, values)[0]
+        values = [request[name] for name in START_NAMES]
+        values[START_NAMES.index("input")] = dumps(self._input)
+        row = self._statement(START, values)[0]
         self._epoch = row["epoch"]
         if row["created"]:
             return None
@@ -259,7 +331,7 @@ class InDatabaseRun(Context):
         return owner.deployment(self._deployment)
 
     def _workflow_place(self, loaded: LoadedDeployment) -> tuple[str, str]:
-        rows = self._statement(_WORKFLOW, [loaded.id, self._workflow])
+        rows = self._statement(WORKFLOW, [loaded.id, self._workflow])
         if not rows:
             raise NotFound(f"no workflow {self._workflow!r}", kind="workflow", name=self._workflow)
         return rows[0]["module"], rows[0]["qualname"]
@@ -274,7 +346,7 @@ class InDatabaseRun(Context):
                 output=None if row["output"] is None else json.loads(row["output"]),
                 error=None if row["error"] is None else json.loads(row["error"]),
             )
-            for row in self._statement(_RECORDS, [self._run_id])
+            for row in self._statement(RECORDS, [self._run_id])
         ]
 
     def _finish(self, outcome: tuple[str, str | None, str | None]) -> dict[str, Any]:
@@ -283,14 +355,14 @@ class InDatabaseRun(Context):
         self._log_attempts()
         values = [self._run_id, self._epoch, status, output, error, self._replay.last_seq,
                   self._take_deferred()]  # fmt: skip
-        self._statement(_FINISH, values)
+        self._statement(FINISH, values)
         self._session.commit_durably()
         return self._outcome(status, output, error)
 
     def _leave(self) -> dict[str, Any]:
         self._session.use(_PLATFORM)
         self._log_attempts()
-        self._statement(_RELEASE, [self._run_id, self._epoch, True, self._take_deferred()])
+        self._statement(RELEASE, [self._run_id, self._epoch, True, self._take_deferred()])
         self._session.commit_durably()
         return self._outcome("QUEUED", None, None)
 
@@ -307,7 +379,7 @@ class InDatabaseRun(Context):
         for seq, attempt, name, error, started_at in self._attempts:
             values = [self._run_id, seq, attempt, name, self._application, self._loaded.id,
                       self._request["principal"], error, started_at, self._request["trace"]]  # fmt: skip
-            self._statement(_LOG_ATTEMPT, values)
+            self._statement(LOG_ATTEMPT, values)
 
     def _take_deferred(self) -> str | None:
         if not self._deferred:
@@ -316,15 +388,11 @@ class InDatabaseRun(Context):
         self._deferred.clear()
         return taken
 
-    def _lock(self) -> None:
-        rows = self._statement(_LOCK, [self._run_id])
-        if not rows[0]["locked"]:
-            raise LeaseLost(
-                f"run {self._run_id} is running in another backend", run_id=self._run_id
-            )
+    def _lock(self) -> bool:
+        return bool(self._statement(LOCK, [self._run_id])[0]["locked"])
 
     def _unlock(self) -> None:
-        self._statement(_UNLOCK, [self._run_id])
+        self._statement(UNLOCK, [self._run_id])
 
     def _statement(self, statement: tuple[str, str], values: list[Any]) -> Any:
         sql, types = statement
@@ -333,86 +401,14 @@ class InDatabaseRun(Context):
 
 def run_in_database(runtime: Runtime, request_text: str) -> str:
     """Run what a request says; return the outcome, or the error that refused it, as JSON text."""
-    request = json.loads(request_text)
+    session = Session(runtime.backend)
     try:
-        return json.dumps(InDatabaseRun(runtime, request).run())
+        return json.dumps(InDatabaseRun(runtime, json.loads(request_text), session).run())
     except ApiaryError as error:
         plpy.rollback()
         return json.dumps({"refused": error.to_json()}, default=str)
-
-
-_START_NAMES = [
-    "run_id",
-    "application",
-    "deployment",
-    "workflow",
-    "in_database",
-    "input",
-    "input_digest",
-    "principal",
-    "trace",
-    "queue",
-    "priority",
-    "queue_key",
-    "deduplication",
-    "start_at",
-    "deadline",
-    "max_adoptions",
-    "parent_run_id",
-    "parent_seq",
-    "executor",
-    "lease",
-]
-_START = (
-    "SELECT run_id, created, status, output::text, error::text, epoch FROM apiary.start_run("
-    + ", ".join(f"${number + 1}" for number in range(len(_START_NAMES)))
-    + ")",
-    "text text text text bool json text text text text int4 text text timestamptz timestamptz int4 "
-    "text int4 text interval",
-)
-_INVOKE = "SELECT apiary.invoke($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) AS outcome"
-_INVOKE_TYPES = [
-    "text",
-    "int4",
-    "text",
-    "text",
-    "text",
-    "json",
-    "text",
-    "text",
-    "int4",
-    "bool",
-    "timestamptz",
-    "json",
-]
-_RECORD = ("SELECT apiary.record_operations($1, $2, $3, $4)", "text int4 json json")
-_FINISH = (
-    "SELECT apiary.finish_run($1, $2, $3, $4, $5, $6, $7)",
-    "text int4 text json json int4 json",
-)
-_RELEASE = ("SELECT apiary.release_run($1, $2, $3, $4)", "text int4 bool json")
-_LOAD_RUN = (
-    "SELECT application, deployment, workflow, input::text, principal, trace"
-    " FROM apiary.run WHERE run_id = $1",
-    "text",
-)
-_WORKFLOW = (
-    "SELECT module, qualname FROM apiary.workflow"
-    " WHERE deployment = $1 AND name = $2 AND kind = 'workflow'",
-    "text text",
-)
-_RECORDS = (
-    "SELECT seq, kind, name, input_digest, output::text, error::text"
-    " FROM apiary.operation WHERE run_id = $1 ORDER BY seq",
-    "text",
-)
-_LOG_ATTEMPT = (
-    "SELECT apiary.log_attempt($1, $2, $3, 'function', $4, $5, $6, $7, 'RETRIED', $8,"
-    " pg_catalog.to_timestamp($9), $10)",
-    "text int4 int4 text text text text json float8 text",
-)
-_LOCK = (
-    "SELECT pg_catalog.pg_try_advisory_lock(apiary.in_database_lock($1)) AS locked",
-    "text",
-)
-_UNLOCK = ("SELECT pg_catalog.pg_advisory_unlock(apiary.in_database_lock($1))", "text")
+    except BaseException:
+        plpy.rollback()
+        raise
+    finally:
+        session.restore()

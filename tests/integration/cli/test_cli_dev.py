@@ -38,10 +38,8 @@ def test_a_second_start_goes_on_with_the_same_data(folder: Path, start_dev: Star
     assert result(folder, "call", "guestbook.sign", "visitor=ada", "message=next") > number
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_all_of_it(
-    folder: Path, start_dev: Start, number: signal.Signals
-) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_all_of_it(folder: Path, start_dev: Start, number: signal.Signals) -> None:
     dev = start_dev(folder).start()
     postmaster = dev.postmaster()
     assert alive(postmaster)
@@ -66,6 +64,18 @@ def test_a_second_signal_ends_it_at_once_and_the_data_survives(
     start_dev(folder).start()  # also waits for the end of the postmaster that was left
     assert not alive(postmaster)
     assert result(folder, "call", "guestbook.latest", "limit:=1") == ["survives"]
+
+
+def test_a_signal_while_it_starts_leaves_nothing(tmp_path: Path, start_dev: Start) -> None:
+    folder = tmp_path / "fresh"
+    folder.mkdir()
+    dev = start_dev(folder)
+    dev.begin()
+    dev.until((folder / ".apiary/postgres").exists)  # it is being made now
+    assert dev.stop(signal.SIGTERM) == 130
+    assert running_dev(folder) is None
+    assert "Traceback" not in dev.log
+    start_dev(folder).start()
 
 
 def test_a_killed_dev_is_not_in_the_way(folder: Path, start_dev: Start) -> None:

@@ -223,7 +223,7 @@ def _running(url: str) -> list[dict[str, Any]]:
         (apiary_pb2.InvokeRequest(function="odd.put", input="[1]"), "args"),
         (apiary_pb2.InvokeRequest(function="odd.echo", input='{"value": "\\ud800"}'), "args.value"),
         (
-            apiary_pb2.InvokeRequest(function="odd.put", input='{"value": 1}', timeout={}),  # type: ignore[arg-type]
+            apiary_pb2.InvokeRequest(function="odd.put", input='{"value": 1}', timeout={}),
             "timeout",
         ),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -205,6 +206,69 @@ def test_the_runtime_role_is_enough(
         with pytest.raises(PermissionDenied):
             list(client.query("SELECT set_config('role', 'postgres', true)"))
     running.close()
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a self-signed certificate for 127.0.0.1 and its key."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("no openssl program to make a certificate with")
+    folder = tmp_path_factory.mktemp("tls")
+    subprocess.run(
+        [
+            *(openssl, "req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"),
+            *("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
+            *("-addext", "subjectAltName=IP:127.0.0.1"),
+            *("-keyout", str(folder / "key.pem"), "-out", str(folder / "certificate.pem")),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return folder
+
+
+def test_tls_is_for_those_who_trust_the_certificate(
+    odd_servers: Servers, certificates: Path
+) -> None:
+    certificate, key = certificates / "certificate.pem", certificates / "key.pem"
+    address = odd_servers.start(tls_certificate=certificate, tls_key=key).address
+    with Client(address, tls_ca=certificate) as client:
+        assert client.call("odd.put", value=1) == 1
+    for distrusting in (Client(address, tls=True, retry_budget_s=0), Client(address)):
+        with distrusting, pytest.raises(UnavailableError):
+            distrusting.call("odd.put", value=2)
+
+
+def test_a_client_shows_its_certificate_where_asked(
+    odd_servers: Servers, certificates: Path
+) -> None:
+    certificate, key = certificates / "certificate.pem", certificates / "key.pem"
+    address = odd_servers.start(
+        tls_certificate=certificate, tls_key=key, tls_client_ca=certificate
+    ).address
+    with Client(address, tls_ca=certificate, tls_certificate=certificate, tls_key=key) as client:
+        assert client.call("odd.put", value=1) == 1
+    with (
+        Client(address, tls_ca=certificate, retry_budget_s=0) as nameless,
+        pytest.raises(UnavailableError),
+    ):
+        nameless.call("odd.put", value=2)
+
+
+def test_tls_settings_are_checked(servers: Servers, certificates: Path) -> None:
+    certificate, key = certificates / "certificate.pem", certificates / "key.pem"
+    for settings, says in (
+        ({"tls_certificate": certificate}, "both a certificate and its key"),
+        ({"tls_client_ca": certificate}, "needs TLS"),
+        ({"tls_certificate": certificate, "tls_key": certificates / "missing"}, "cannot be used"),
+        ({"tls_certificate": key, "tls_key": certificate}, "cannot be used"),
+    ):
+        with pytest.raises(ConfigurationError, match=says):
+            servers.start(**settings)
 
 
 # Health, reflection

@@ -85,8 +85,8 @@ def test_a_call_is_one_trace_from_the_client_to_the_function(watched: Watched) -
 def test_the_record_keeps_the_trace(watched: Watched) -> None:
     run_id = watched.client.invoke("odd.put", value=1).run_id
     (function,) = watched.named("odd.put")
-    expected = f"00-{function.context.trace_id:032x}-{function.context.span_id:016x}-01"
-    assert watched.client.get_run(run_id).trace == expected
+    expected = f"00-{function.context.trace_id:032x}-{function.context.span_id:016x}-"
+    assert (watched.client.get_run(run_id).trace or "").startswith(expected)
     ((trace_id,),) = watched.client.query("SELECT trace_id FROM provenance.invocation")
     assert trace_id == f"{function.context.trace_id:032x}"
 
@@ -118,11 +118,8 @@ def test_failures_are_marked(watched: Watched) -> None:
 
 
 def test_metrics_count_by_function(watched: Watched) -> None:
-    for value in range(3):
-        watched.client.call(
-            "odd.put", value=value, run_id=f"r{min(value, 1)}" if value < 2 else None
-        )
-    watched.client.call("odd.put", value=0, run_id="r0")
+    for run_id in ("r0", "r1", "r2", "r0"):
+        watched.client.call("odd.put", value=0, run_id=run_id)
     with pytest.raises(FunctionError):
         watched.client.call("odd.fail", message="no")
     found = watched.metrics()

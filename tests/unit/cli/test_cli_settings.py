@@ -126,3 +126,18 @@ def test_secrets_are_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = {each.name: each.shown for each in settings.every_setting()}
     assert shown["database_url"] == "postgresql://ada:********@db:5432/app?sslmode=require"
     assert "s3cret" not in json.dumps(shown)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("127.0.0.1:7432", "127.0.0.1:7432"),
+        ("postgresql://ada@db/app", "postgresql://ada@db/app"),
+        ("postgresql://ada:p%40ss@db/app", "postgresql://ada:********@db/app"),
+        ("postgresql://db/app?password=s3&user=a", "postgresql://db/app?password=********&user=a"),
+        ("host=db password=s3cret user=ada", "host=db password=******** user=ada"),
+        (r"password = 'it\'s s3cret' host=db", "password = ******** host=db"),
+    ],
+)
+def test_a_password_is_masked_however_it_is_written(given: str, shown: str) -> None:
+    assert settings.masked(given) == shown

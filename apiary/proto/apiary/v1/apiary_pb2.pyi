@@ -16,7 +16,7 @@ class DeployRequest(_message.Message):
     CHECK_ONLY_FIELD_NUMBER: _ClassVar[int]
     bundle: str
     check_only: bool
-    def __init__(self, bundle: _Optional[str] = ..., check_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, bundle: _Optional[str] = ..., check_only: bool = ...) -> None: ...
 
 class RollbackRequest(_message.Message):
     __slots__ = ("application",)
@@ -42,7 +42,7 @@ class DeployResponse(_message.Message):
     workflows: _containers.RepeatedScalarFieldContainer[str]
     scripts: _containers.RepeatedScalarFieldContainer[str]
     replay: ReplayReport
-    def __init__(self, application: _Optional[str] = ..., deployment: _Optional[str] = ..., previous: _Optional[str] = ..., changed: _Optional[bool] = ..., functions: _Optional[_Iterable[str]] = ..., workflows: _Optional[_Iterable[str]] = ..., scripts: _Optional[_Iterable[str]] = ..., replay: _Optional[_Union[ReplayReport, _Mapping]] = ...) -> None: ...
+    def __init__(self, application: _Optional[str] = ..., deployment: _Optional[str] = ..., previous: _Optional[str] = ..., changed: bool = ..., functions: _Optional[_Iterable[str]] = ..., workflows: _Optional[_Iterable[str]] = ..., scripts: _Optional[_Iterable[str]] = ..., replay: _Optional[_Union[ReplayReport, _Mapping]] = ...) -> None: ...
 
 class ReplayReport(_message.Message):
     __slots__ = ("live_runs", "checked", "problems")
@@ -116,7 +116,7 @@ class FunctionDescription(_message.Message):
     writes: _containers.RepeatedScalarFieldContainer[str]
     file: str
     line: int
-    def __init__(self, application: _Optional[str] = ..., name: _Optional[str] = ..., deployment: _Optional[str] = ..., doc: _Optional[str] = ..., signature: _Optional[str] = ..., isolation: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., read_only: _Optional[bool] = ..., dynamic: _Optional[bool] = ..., reads: _Optional[_Iterable[str]] = ..., writes: _Optional[_Iterable[str]] = ..., file: _Optional[str] = ..., line: _Optional[int] = ...) -> None: ...
+    def __init__(self, application: _Optional[str] = ..., name: _Optional[str] = ..., deployment: _Optional[str] = ..., doc: _Optional[str] = ..., signature: _Optional[str] = ..., isolation: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., read_only: bool = ..., dynamic: bool = ..., reads: _Optional[_Iterable[str]] = ..., writes: _Optional[_Iterable[str]] = ..., file: _Optional[str] = ..., line: _Optional[int] = ...) -> None: ...
 
 class InvokeRequest(_message.Message):
     __slots__ = ("application", "function", "input", "run_id", "fresh", "timeout")
@@ -132,7 +132,7 @@ class InvokeRequest(_message.Message):
     run_id: str
     fresh: bool
     timeout: _duration_pb2.Duration
-    def __init__(self, application: _Optional[str] = ..., function: _Optional[str] = ..., input: _Optional[str] = ..., run_id: _Optional[str] = ..., fresh: _Optional[bool] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    def __init__(self, application: _Optional[str] = ..., function: _Optional[str] = ..., input: _Optional[str] = ..., run_id: _Optional[str] = ..., fresh: bool = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class InvokeResponse(_message.Message):
     __slots__ = ("run_id", "output", "deployment", "xid", "replayed")
@@ -146,7 +146,7 @@ class InvokeResponse(_message.Message):
     deployment: str
     xid: str
     replayed: bool
-    def __init__(self, run_id: _Optional[str] = ..., output: _Optional[str] = ..., deployment: _Optional[str] = ..., xid: _Optional[str] = ..., replayed: _Optional[bool] = ...) -> None: ...
+    def __init__(self, run_id: _Optional[str] = ..., output: _Optional[str] = ..., deployment: _Optional[str] = ..., xid: _Optional[str] = ..., replayed: bool = ...) -> None: ...
 
 class GetRunRequest(_message.Message):
     __slots__ = ("run_id",)
@@ -316,7 +316,7 @@ class StartRunRequest(_message.Message):
     timeout: _duration_pb2.Duration
     deployment: str
     executor_only: bool
-    def __init__(self, application: _Optional[str] = ..., workflow: _Optional[str] = ..., input: _Optional[str] = ..., run_id: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., queue_key: _Optional[str] = ..., deduplication: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., deployment: _Optional[str] = ..., executor_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, application: _Optional[str] = ..., workflow: _Optional[str] = ..., input: _Optional[str] = ..., run_id: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., queue_key: _Optional[str] = ..., deduplication: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., deployment: _Optional[str] = ..., executor_only: bool = ...) -> None: ...
 
 class StartRunResponse(_message.Message):
     __slots__ = ("run", "created")
@@ -324,7 +324,7 @@ class StartRunResponse(_message.Message):
     CREATED_FIELD_NUMBER: _ClassVar[int]
     run: Run
     created: bool
-    def __init__(self, run: _Optional[_Union[Run, _Mapping]] = ..., created: _Optional[bool] = ...) -> None: ...
+    def __init__(self, run: _Optional[_Union[Run, _Mapping]] = ..., created: bool = ...) -> None: ...
 
 class WatchRunRequest(_message.Message):
     __slots__ = ("run_id",)
@@ -360,7 +360,7 @@ class CancelRunRequest(_message.Message):
     run_id: str
     cascade: bool
     reason: str
-    def __init__(self, run_id: _Optional[str] = ..., cascade: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, run_id: _Optional[str] = ..., cascade: bool = ..., reason: _Optional[str] = ...) -> None: ...
 
 class CancelRunResponse(_message.Message):
     __slots__ = ("cancelled",)
@@ -462,7 +462,7 @@ class ReadStreamRequest(_message.Message):
     key: str
     from_offset: int
     follow: bool
-    def __init__(self, run_id: _Optional[str] = ..., key: _Optional[str] = ..., from_offset: _Optional[int] = ..., follow: _Optional[bool] = ...) -> None: ...
+    def __init__(self, run_id: _Optional[str] = ..., key: _Optional[str] = ..., from_offset: _Optional[int] = ..., follow: bool = ...) -> None: ...
 
 class StreamValue(_message.Message):
     __slots__ = ("offset", "value")
@@ -512,7 +512,7 @@ class WorkflowDescription(_message.Message):
     reasons: _containers.RepeatedScalarFieldContainer[str]
     file: str
     line: int
-    def __init__(self, application: _Optional[str] = ..., name: _Optional[str] = ..., deployment: _Optional[str] = ..., doc: _Optional[str] = ..., signature: _Optional[str] = ..., in_database: _Optional[bool] = ..., reasons: _Optional[_Iterable[str]] = ..., file: _Optional[str] = ..., line: _Optional[int] = ...) -> None: ...
+    def __init__(self, application: _Optional[str] = ..., name: _Optional[str] = ..., deployment: _Optional[str] = ..., doc: _Optional[str] = ..., signature: _Optional[str] = ..., in_database: bool = ..., reasons: _Optional[_Iterable[str]] = ..., file: _Optional[str] = ..., line: _Optional[int] = ...) -> None: ...
 
 class Queue(_message.Message):
     __slots__ = ("name", "concurrency", "executor_concurrency", "key_concurrency", "rate_limit", "rate_period", "paused", "waiting", "active")
@@ -534,7 +534,7 @@ class Queue(_message.Message):
     paused: bool
     waiting: int
     active: int
-    def __init__(self, name: _Optional[str] = ..., concurrency: _Optional[int] = ..., executor_concurrency: _Optional[int] = ..., key_concurrency: _Optional[int] = ..., rate_limit: _Optional[int] = ..., rate_period: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., paused: _Optional[bool] = ..., waiting: _Optional[int] = ..., active: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., concurrency: _Optional[int] = ..., executor_concurrency: _Optional[int] = ..., key_concurrency: _Optional[int] = ..., rate_limit: _Optional[int] = ..., rate_period: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., paused: bool = ..., waiting: _Optional[int] = ..., active: _Optional[int] = ...) -> None: ...
 
 class PauseQueueRequest(_message.Message):
     __slots__ = ("name", "paused")
@@ -542,7 +542,7 @@ class PauseQueueRequest(_message.Message):
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     name: str
     paused: bool
-    def __init__(self, name: _Optional[str] = ..., paused: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., paused: bool = ...) -> None: ...
 
 class ListQueuesRequest(_message.Message):
     __slots__ = ()
@@ -592,7 +592,7 @@ class Schedule(_message.Message):
     queue: str
     paused: bool
     next: _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]
-    def __init__(self, name: _Optional[str] = ..., application: _Optional[str] = ..., workflow: _Optional[str] = ..., input: _Optional[str] = ..., cron: _Optional[str] = ..., zone: _Optional[str] = ..., dst_policy: _Optional[str] = ..., every: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., anchor: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., missed: _Optional[str] = ..., queue: _Optional[str] = ..., paused: _Optional[bool] = ..., next: _Optional[_Iterable[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., application: _Optional[str] = ..., workflow: _Optional[str] = ..., input: _Optional[str] = ..., cron: _Optional[str] = ..., zone: _Optional[str] = ..., dst_policy: _Optional[str] = ..., every: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., anchor: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., missed: _Optional[str] = ..., queue: _Optional[str] = ..., paused: bool = ..., next: _Optional[_Iterable[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]]] = ...) -> None: ...
 
 class PauseScheduleRequest(_message.Message):
     __slots__ = ("name", "paused")
@@ -600,7 +600,7 @@ class PauseScheduleRequest(_message.Message):
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     name: str
     paused: bool
-    def __init__(self, name: _Optional[str] = ..., paused: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., paused: bool = ...) -> None: ...
 
 class ListSchedulesRequest(_message.Message):
     __slots__ = ("fires",)
@@ -666,7 +666,7 @@ class Deployment(_message.Message):
     created_at: _timestamp_pb2.Timestamp
     created_by: str
     live_runs: int
-    def __init__(self, id: _Optional[str] = ..., application: _Optional[str] = ..., current: _Optional[bool] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., created_by: _Optional[str] = ..., live_runs: _Optional[int] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., application: _Optional[str] = ..., current: bool = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., created_by: _Optional[str] = ..., live_runs: _Optional[int] = ...) -> None: ...
 
 class RemoveDeploymentRequest(_message.Message):
     __slots__ = ("application", "deployment")

@@ -5,7 +5,7 @@ import warnings
 
 from apiary.proto.apiary.v1 import apiary_pb2 as apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -25,7 +25,7 @@ if _version_not_supported:
     )
 
 
-class ApiaryStub:
+class ApiaryStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -76,7 +76,7 @@ class ApiaryStub:
                 _registered_method=True)
 
 
-class ApiaryServicer:
+class ApiaryServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Deploy(self, request, context):
@@ -182,7 +182,7 @@ def add_ApiaryServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class Apiary:
+class Apiary(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod
@@ -402,7 +402,7 @@ class Apiary:
             _registered_method=True)
 
 
-class WorkflowsStub:
+class WorkflowsStub(object):
     """Workflows: start, watch and control runs; queues; schedules.
     """
 
@@ -534,7 +534,7 @@ class WorkflowsStub:
                 _registered_method=True)
 
 
-class WorkflowsServicer:
+class WorkflowsServicer(object):
     """Workflows: start, watch and control runs; queues; schedules.
     """
 
@@ -828,7 +828,7 @@ def add_WorkflowsServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class Workflows:
+class Workflows(object):
     """Workflows: start, watch and control runs; queues; schedules.
     """
 

@@ -1,0 +1,88 @@
+"""The thread of a workflow's code, and how it is ended when it does not end by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+from contextlib import suppress
+from typing import Any
+
+from ..authoring.context import running_in
+from ..authoring.decorators import Workflow
+from .calling import require_storable
+from .operations import Abandoned
+from .running import RunContext
+from .steps import interrupt_thread
+
+__all__ = ["run_code"]
+
+log = logging.getLogger(__name__)
+
+Ended = tuple[str | None, BaseException | None]  # the output as JSON text, or the error
+
+_UNWINDING_S = 1.0  # for code that was told to stop by its next call
+_INTERRUPTED_S = 2.0  # for code that was interrupted
+
+
+async def run_code(workflow: Workflow[..., Any], context: RunContext) -> Ended:
+    """Run a workflow's code in a thread of its own until it ends, or its run is given up.
+
+    Code of a run that was given up is unwound by its next call. If it makes none, it is
+    interrupted; if it swallows that as well, it is left behind: nothing that it does then counts.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Ended] = loop.create_future()
+
+    def settle(ended: Ended) -> None:
+        if not done.done():
+            done.set_result(ended)
+
+    def work() -> None:
+        ended: Ended = None, Abandoned("interrupted")
+        try:
+            ended = _run(workflow, context)
+        finally:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(settle, ended)
+
+    thread = threading.Thread(target=work, name=f"run {context.run.run_id}", daemon=True)
+    thread.start()
+    try:
+        stopped = asyncio.ensure_future(context.stopped.wait())
+        try:
+            either: list[asyncio.Future[Any]] = [done, stopped]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+        if await _ends_within(done, _UNWINDING_S if not done.done() else 0):
+            return done.result()
+        interrupt_thread(thread, Abandoned)
+        if await _ends_within(done, _INTERRUPTED_S):
+            return done.result()
+    except asyncio.CancelledError:
+        interrupt_thread(thread, Abandoned)
+        raise
+    log.warning("code_left_behind run_id=%s: it swallows interruptions", context.run.run_id)
+    return None, Abandoned("the code did not stop")
+
+
+async def _ends_within(done: asyncio.Future[Ended], seconds: float) -> bool:
+    await asyncio.wait([done], timeout=seconds)
+    return done.done()
+
+
+def _run(workflow: Workflow[..., Any], context: RunContext) -> Ended:
+    try:
+        kwargs = workflow.signature.decode_arguments(context.run.input)
+        with running_in(context):
+            result = workflow.body(**kwargs)
+            if inspect.iscoroutine(result):
+                result = asyncio.run(result)
+        context.replay.check_complete()
+        document = workflow.signature.encode_result(result)
+        return require_storable(document, f"the result of {workflow.name}"), None
+    # Whatever user code raises is the run's outcome, or unwinds it.
+    except BaseException as error:  # noqa: BLE001
+        return None, context.replay.broken or error
