@@ -183,6 +183,7 @@ class AsyncClient(AsyncWorkflowCalls):
         self,
         *,
         application: str | None = None,
+        kind: str | None = None,
         name: str | None = None,
         statuses: Sequence[str] = (),
         since: datetime | None = None,
@@ -197,6 +198,7 @@ class AsyncClient(AsyncWorkflowCalls):
                 requests.list_runs(
                     page_token,
                     application=application,
+                    kind=kind,
                     name=name,
                     statuses=statuses,
                     since=since,

@@ -250,6 +250,7 @@ def list_runs(
     page_token: str,
     *,
     application: str | None,
+    kind: str | None,
     name: str | None,
     statuses: Sequence[str],
     since: datetime | None,
@@ -260,6 +261,7 @@ def list_runs(
     """A page of runs, and the token of the next one (empty after the last)."""
     message = pb.ListRunsRequest(
         application=application or "",
+        kind=kind or "",
         name=name or "",
         statuses=statuses,
         since=timestamp_of(since, "since"),

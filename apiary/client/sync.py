@@ -188,6 +188,7 @@ class Client(WorkflowCalls):
         self,
         *,
         application: str | None = None,
+        kind: str | None = None,
         name: str | None = None,
         statuses: Sequence[str] = (),
         since: datetime | None = None,
@@ -202,6 +203,7 @@ class Client(WorkflowCalls):
                 requests.list_runs(
                     page_token,
                     application=application,
+                    kind=kind,
                     name=name,
                     statuses=statuses,
                     since=since,

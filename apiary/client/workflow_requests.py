@@ -55,7 +55,7 @@ class Started:
     run: Run  # its status, and its outcome if it has ended; not its times
 
 
-def _nothing(answer: Any) -> None:  # noqa: ARG001 - a decoder has its answer
+def _nothing(answer: Any) -> None:
     """An answer that says no more than that it was done."""
 
 

@@ -48,6 +48,7 @@ __all__ = [
 ]
 
 _DIALECT: Dialect = PGDialect_psycopg()  # type: ignore[no-untyped-call]
+_KINDS = ("function", "workflow")
 _STATUSES = (
     "QUEUED",
     "SCHEDULED",
@@ -132,6 +133,7 @@ class RunFilter:
     """Which runs are listed; what is empty or None excludes nothing."""
 
     application: str = ""
+    kind: str = ""  # function, workflow
     name: str = ""
     statuses: Sequence[str] = ()
     since: datetime | None = None  # created at this time or later
@@ -433,6 +435,12 @@ def _conditions(runs: Any, wanted: RunFilter) -> list[Any]:
     found: list[Any] = []
     if wanted.application:
         found.append(runs.c.application == wanted.application)
+    if wanted.kind:
+        if wanted.kind not in _KINDS:
+            raise BadArgument(
+                f"kind is {wanted.kind!r}; expected function or workflow", path="kind"
+            )
+        found.append(runs.c.kind == wanted.kind)
     if wanted.name:
         found.append(runs.c.name == wanted.name)
     if wanted.statuses:

@@ -148,6 +148,7 @@ class ApiaryService(Gated, apiary_pb2_grpc.ApiaryServicer):
                 application=checked_name(
                     request.application, "application", what=_APPLICATION, optional=True
                 ),
+                kind=checked_name(request.kind, "kind", what="a kind", optional=True),
                 name=checked_name(request.name, "name", what=_FUNCTION, optional=True),
                 statuses=request.statuses,
                 since=time_of(request.since, "since") if request.HasField("since") else None,

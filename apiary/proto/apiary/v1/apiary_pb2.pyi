@@ -227,7 +227,7 @@ class Operation(_message.Message):
     def __init__(self, seq: _Optional[int] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., status: _Optional[str] = ..., attempt: _Optional[int] = ..., output: _Optional[str] = ..., error: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., xid: _Optional[str] = ..., log: _Optional[str] = ...) -> None: ...
 
 class ListRunsRequest(_message.Message):
-    __slots__ = ("application", "name", "statuses", "since", "until", "run_id_prefix", "page_size", "page_token")
+    __slots__ = ("application", "name", "statuses", "since", "until", "run_id_prefix", "page_size", "page_token", "kind")
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATUSES_FIELD_NUMBER: _ClassVar[int]
@@ -236,6 +236,7 @@ class ListRunsRequest(_message.Message):
     RUN_ID_PREFIX_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     application: str
     name: str
     statuses: _containers.RepeatedScalarFieldContainer[str]
@@ -244,7 +245,8 @@ class ListRunsRequest(_message.Message):
     run_id_prefix: str
     page_size: int
     page_token: str
-    def __init__(self, application: _Optional[str] = ..., name: _Optional[str] = ..., statuses: _Optional[_Iterable[str]] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., run_id_prefix: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    kind: str
+    def __init__(self, application: _Optional[str] = ..., name: _Optional[str] = ..., statuses: _Optional[_Iterable[str]] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., run_id_prefix: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., kind: _Optional[str] = ...) -> None: ...
 
 class ListRunsResponse(_message.Message):
     __slots__ = ("runs", "next_page_token")
