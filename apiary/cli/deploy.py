@@ -93,9 +93,7 @@ def _tell(replay: ReplayReport) -> None:
         if problem.recorded is not None:
             note(f"  recorded: {problem.recorded}\n  now:      {problem.now}")
     if replay.problems:
-        note(
-            "unfinished runs keep the deployment that they began with; do not fork these to this one"
-        )
+        note("unfinished runs keep their deployment; do not fork these to the new one")
 
 
 def _straight(bundle: Bundle, url: str, check: bool) -> Deployed:

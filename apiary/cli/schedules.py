@@ -214,10 +214,11 @@ def backfill(
 ) -> None:
     """Start the runs of past slots that have not fired, and print their ids.
 
-    Example: apiary schedule backfill nightly --since 2026-06-01T00:00:00Z --until 2026-06-08T00:00:00Z
+    Example: apiary schedule backfill nightly --since 2026-06-01 --until 2026-06-08
     """
     after, up_to = moment(since, "--since"), moment(until, "--until")
-    assert after is not None and up_to is not None  # both are given
+    assert after is not None  # both are given
+    assert up_to is not None
     with open_client(server, token, tls_ca) as client:
         run_ids = client.backfill_schedule(name, after, up_to)
     note(f"started {len(run_ids)} runs")
