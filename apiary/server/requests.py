@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..authoring.codec import ValueProblem
 from ..authoring.values import loads
@@ -120,8 +120,3 @@ def checked_page_size(size: int) -> int:
             path="page_size",
         )
     return size or DEFAULT_PAGE
-
-
-def message_text(value: Any) -> str:
-    """Text for a string field, where None is empty."""
-    return "" if value is None else str(value)
