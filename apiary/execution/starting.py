@@ -9,7 +9,7 @@ from typing import Any
 
 from ..authoring.values import canonical, digest
 from ..engine.runs import RunOutcome, RunStore, StartRequest
-from ..errors import LeaseLost, PayloadTooLarge
+from ..errors import BadArgument, LeaseLost, PayloadTooLarge
 from .code import CodeCache
 from .ids import checked_run_id, new_run_id
 
@@ -55,6 +55,10 @@ class Starter:
     ) -> StartRequest:
         """The request for a run, its input checked against the workflow's signature."""
         run_id = new_run_id() if options.run_id is None else checked_run_id(options.run_id)
+        if options.timeout_s is not None and not options.timeout_s > 0:
+            raise BadArgument(
+                f"timeout_s is {options.timeout_s!r}; expected more than 0", path="timeout_s"
+            )
         deployment = options.deployment or await self._code.current(application)
         entry = await self._code.entry(deployment, workflow)
         found = await self._code.workflow(deployment, workflow)

@@ -1,4 +1,4 @@
-"""Taking runs in hand over gRPC: cancel, resume, restart, fork, delete, why; messages and streams."""
+"""Taking runs in hand over gRPC: cancel, resume, restart, fork, delete, why; messages, streams."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from apiary.errors import (
     WaitTimedOut,
     WrongState,
 )
-from tests.integration.server.workflow_fixtures import World
+from tests.integration.server.workflow_world import World
 
 Eventually = Callable[..., None]
 
@@ -160,9 +160,7 @@ def test_a_stream_is_followed_to_the_run_s_end(running: Client, eventually: Even
         list(running.read_stream(handle.run_id, "numbers", -1))
 
 
-def test_why_a_run_does_not_move(
-    world: World, ledgers: Client, eventually: Eventually
-) -> None:
+def test_why_a_run_does_not_move(world: World, ledgers: Client, eventually: Eventually) -> None:
     def why(run_id: str) -> str:
         return ledgers.explain(run_id)
 
@@ -245,9 +243,7 @@ def test_waiting_goes_on_at_another_server(world: World, eventually: Eventually)
     assert results == ["hello ada"]
 
 
-def test_a_stopping_server_sends_waiters_away_at_once(
-    world: World, eventually: Eventually
-) -> None:
+def test_a_stopping_server_sends_waiters_away_at_once(world: World, eventually: Eventually) -> None:
     server = world.servers.start()
     world.start_executor()
     with Client(server.address, retry_budget_s=0) as client:

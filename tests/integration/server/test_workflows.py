@@ -35,7 +35,7 @@ from apiary.errors import (
 from apiary.execution.code import CodeCache
 from apiary.execution.starting import RunOptions, Starter
 from apiary.proto.apiary.v1 import apiary_pb2, apiary_pb2_grpc
-from tests.integration.server.workflow_fixtures import World
+from tests.integration.server.workflow_world import World
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 Eventually = Callable[..., None]
@@ -66,9 +66,7 @@ def test_a_run_with_steps_is_done_by_an_executor(running: Client) -> None:
     assert (run.progress.done, run.progress.total) == (2, 2)
 
 
-def test_a_workflow_decodes_its_result_and_takes_positions(
-    running: Client, ledger: Bundle
-) -> None:
+def test_a_workflow_decodes_its_result_and_takes_positions(running: Client, ledger: Bundle) -> None:
     code = DeploymentCode("client", ledger.modules)
     later: Any = code.find("workflows.books", "later")
     handle = running.start(later, dt.date(2026, 7, 1), price=Decimal("1.10"))
@@ -106,11 +104,11 @@ def test_what_cannot_be_started_is_refused_and_leaves_nothing(
         running.start("books.fill", run_id="x" * 256, key="x", amounts=[])
     with pytest.raises(PayloadTooLarge):
         running.start("books.fill", run_id="large", key="x" * 5_000_000, amounts=[])
+    options = StartOptions(queue="none")
     with pytest.raises(NotFound):
-        options = StartOptions(queue="none")
         running.start("books.fill", run_id="unqueued", key="x", amounts=[], options=options)
+    options = StartOptions(deployment="none")
     with pytest.raises(NotFound):
-        options = StartOptions(deployment="none")
         running.start("books.fill", run_id="undeployed", key="x", amounts=[], options=options)
     assert running_world.rows("SELECT 1 FROM apiary.run WHERE input ->> 'key' = 'x'") == []
 
@@ -140,7 +138,9 @@ def test_fifty_starts_of_one_id_run_the_body_once(running_world: World, running:
 
     def start(number: int) -> tuple[bool, Any]:
         gate.wait()
-        handle = clients[number % 5].start("books.fill", run_id="fifty", key="fifty", amounts=[1, 2])
+        handle = clients[number % 5].start(
+            "books.fill", run_id="fifty", key="fifty", amounts=[1, 2]
+        )
         return handle.created, handle.result(30)
 
     with ThreadPoolExecutor(50) as threads:
@@ -234,9 +234,7 @@ def test_a_run_in_the_database_ends_though_its_client_has_gone(
     assert running.get_run("gone").executor == "database"
 
 
-def test_what_a_killed_server_began_is_gone_on_with(
-    world: World, eventually: Eventually
-) -> None:
+def test_what_a_killed_server_began_is_gone_on_with(world: World, eventually: Eventually) -> None:
     program = (
         "import sys\n"
         "from apiary.server import ServerSettings, serve\n"
@@ -256,9 +254,7 @@ def test_what_a_killed_server_began_is_gone_on_with(
 
         def start() -> None:
             try:
-                client.start(
-                    "books.fill_slowly", run_id="cut", key="cut", times=5, duration_s=0.4
-                )
+                client.start("books.fill_slowly", run_id="cut", key="cut", times=5, duration_s=0.4)
             except UnavailableError as error:
                 failed.append(error)
 
@@ -278,9 +274,7 @@ def test_what_a_killed_server_began_is_gone_on_with(
     world.rows("UPDATE apiary.run SET ready_at = clock_timestamp() WHERE run_id = 'cut'")
     world.start_executor()
     with Client(world.servers.start().address) as client:
-        handle = client.start(
-            "books.fill_slowly", run_id="cut", key="cut", times=5, duration_s=0.4
-        )
+        handle = client.start("books.fill_slowly", run_id="cut", key="cut", times=5, duration_s=0.4)
         assert not handle.created
         assert handle.result(30) == 5
     assert world.entries("cut") == 5

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from apiary.authoring.bundle import Bundle
-from apiary.client import Client
 from apiary.engine.postgres import PostgresEngine
 from apiary.execution.executor import Executor, ExecutorSettings
 from apiary.execution.listening import Listener
-from apiary.testing import LoopThread, TestServer
-from tests.integration.server.conftest import Servers, rows
-from tests.integration.server.workflow_application import ledger_bundle
+from apiary.testing import LoopThread
+from tests.integration.server.running import Servers, rows
 
 
 class RunningExecutor:
@@ -78,50 +71,3 @@ class World:
         """Stop everything."""
         self.servers.close()
         self.stop_executors()
-
-
-@pytest.fixture(scope="session")
-def ledger(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """The application with workflows, built."""
-    return ledger_bundle(tmp_path_factory.mktemp("ledger"))
-
-
-@pytest.fixture
-def ledger_folder(tmp_path: Path) -> Path:
-    """A folder for another version of it."""
-    return tmp_path / "ledger"
-
-
-@pytest.fixture
-def world(apiary_server: TestServer, ledger: Bundle) -> Iterator[World]:
-    """A database of the test's own; nothing runs yet."""
-    name = apiary_server.create_database(ledger)
-    made = World(apiary_server.url(name))
-    yield made
-    made.close()
-    apiary_server.drop_database(name)
-
-
-@pytest.fixture
-def ledgers(world: World) -> Iterator[Client]:
-    """A client of a server; no executor runs."""
-    with Client(world.servers.start().address) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def running_world(apiary_server: TestServer, ledger: Bundle) -> Iterator[World]:
-    """A server and an executor, for the tests of a module."""
-    name = apiary_server.create_database(ledger)
-    made = World(apiary_server.url(name))
-    made.start_executor()
-    yield made
-    made.close()
-    apiary_server.drop_database(name)
-
-
-@pytest.fixture(scope="module")
-def running(running_world: World) -> Iterator[Client]:
-    """A client of it."""
-    with Client(running_world.servers.start().address) as client:
-        yield client
