@@ -26,7 +26,7 @@ _SHOWN = 3  # of a list of runs
 
 _FACTS = """
 SELECT r.*, apiary.clock() AS now,
-       to_json(q) AS queue_row,
+       to_json(q) AS queue_row, extract(epoch FROM q.rate_period)::float8 AS rate_period_s,
        (SELECT count(*) FROM apiary.run o WHERE r.queue IS NOT NULL AND o.queue = r.queue
            AND o.started_at IS NOT NULL AND o.finished_at IS NULL) AS queue_active,
        ARRAY(SELECT o.run_id FROM apiary.run o WHERE r.queue IS NOT NULL AND o.queue = r.queue
@@ -234,8 +234,8 @@ def _held_up(facts: dict[str, Any], queue: QueueRow) -> str | None:
         )
     if queue.rate_limit is not None and facts["starts_in_period"] >= queue.rate_limit:
         return (
-            f"queue {name} starts at most {queue.rate_limit} runs per {queue.rate_period}, and"
-            f" {facts['starts_in_period']} have started within that time"
+            f"queue {name} starts at most {queue.rate_limit} runs in {facts['rate_period_s']:g} s,"
+            f" and {facts['starts_in_period']} have started within that time"
         )
     return None
 

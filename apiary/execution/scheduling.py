@@ -117,6 +117,8 @@ class Scheduler:
         now = await self._now()
         anchor = anchor or now
         next_at = _times(cron, zone, dst_policy, every, anchor).next(now)
+        if queue is not None:
+            await self._require_queue(queue)
         rows = await self._rows(
             "INSERT INTO apiary.schedule (name, application, workflow, input, principal, cron, zone,"
             " dst_policy, every, anchor, missed, queue, paused, next_at, tzdata)"
@@ -146,6 +148,13 @@ class Scheduler:
             ],
         )
         return rows[0]
+
+    async def _require_queue(self, name: str) -> None:
+        """Say what is wrong before the foreign key does."""
+        async with self._engine.connection() as connection:
+            cursor = await connection.execute("SELECT FROM apiary.queue WHERE name = %s", [name])
+            if await cursor.fetchone() is None:
+                raise NotFound(f"no queue {name!r}", kind="queue", name=name)
 
     async def all(self) -> list[ScheduleRow]:
         """Every schedule, by name."""

@@ -13,7 +13,7 @@ from ..engine.catalogue import Catalogue, OperationRow, RunRow, unrecorded_opera
 from ..engine.postgres import PostgresEngine
 from ..engine.sqlstates import translate
 from ..errors import NotFound, WaitTimedOut
-from .waiting import Topic, Waiters
+from .topics import Topic, Topics
 
 __all__ = ["FINISHED", "RunChange", "Watcher"]
 
@@ -33,10 +33,10 @@ class RunChange:
 class Watcher:
     """Reads what a waiter woke up for."""
 
-    def __init__(self, engine: PostgresEngine, catalogue: Catalogue, waiters: Waiters) -> None:
+    def __init__(self, engine: PostgresEngine, catalogue: Catalogue, topics: Topics) -> None:
         self._engine = engine
         self._catalogue = catalogue
-        self._waiters = waiters
+        self._topics = topics
 
     async def changes(self, run_id: str) -> AsyncGenerator[RunChange, None]:
         """The run as it is, then its changes; ends when the run has ended.
@@ -44,7 +44,7 @@ class Watcher:
         Operations come once each, those found together in the order of seq; the change to a final
         status comes last. NotFound when there is no such run.
         """
-        async with self._waiters.watch(Topic("run", run_id)) as watch:
+        async with self._topics.watch(Topic("run", run_id)) as watch:
             seen = _Seen()
             run = await self._catalogue.run_alone(run_id)
             yield RunChange(run=run)
@@ -81,7 +81,7 @@ class Watcher:
         there, without a timeout).
         """
         deadline = asyncio.get_running_loop().time() + (timeout_s or 0.0)
-        async with self._waiters.watch(Topic("event", run_id, key)) as watch:
+        async with self._topics.watch(Topic("event", run_id, key)) as watch:
             while True:
                 rows = await self._rows(
                     "SELECT r.status, e.value::text FROM apiary.run r LEFT JOIN apiary.event e"
@@ -109,7 +109,7 @@ class Watcher:
         self, run_id: str, key: str, from_offset: int, *, follow: bool
     ) -> AsyncGenerator[tuple[int, str], None]:
         """The values of a stream as (offset, JSON text); with ``follow`` until the run ends."""
-        async with self._waiters.watch(Topic("stream", run_id, key)) as watch:
+        async with self._topics.watch(Topic("stream", run_id, key)) as watch:
             while True:
                 # The status first: what a run wrote before it ended is seen by a later read.
                 status = (await self._catalogue.run_alone(run_id)).status

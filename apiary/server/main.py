@@ -34,7 +34,7 @@ from ..execution.invoking import Invoker
 from ..execution.listening import Listener
 from ..execution.scheduling import Scheduler
 from ..execution.starting import Starter
-from ..execution.waiting import Waiters
+from ..execution.topics import Topics
 from ..execution.watching import Watcher
 from ..proto.apiary.v1 import apiary_pb2, apiary_pb2_grpc
 from ..telemetry import Telemetry, from_environment
@@ -72,7 +72,7 @@ class Server:
         self._invoker: Invoker | None = None
         self._health: Health | None = None
         self._listener: Listener | None = None
-        self._waiters: Waiters | None = None
+        self._topics: Topics | None = None
         self._starting: StartingRuns | None = None
 
     @property
@@ -99,14 +99,14 @@ class Server:
         self._gate = Gate(settings.tokens)
         self._health = Health(self._engine, settings.database_url, SERVICES)
         self._listener = Listener(settings.database_url, application_name="apiary server listener")
-        self._waiters = Waiters(self._engine, self._listener)
+        self._topics = Topics(self._engine, self._listener)
         try:
             self._grpc = self._listen(
                 self._service(self._engine, self._gate),
-                self._workflows(self._engine, self._gate, self._waiters),
+                self._workflows(self._engine, self._gate, self._topics),
                 self._health,
             )
-            await self._waiters.start()
+            await self._topics.start()
             await self._grpc.start()
             await self._health.start()
         except BaseException:
@@ -123,8 +123,8 @@ class Server:
         ends = time.monotonic() + grace_s
         await self._health.stop()
         self._gate.close()
-        if self._waiters is not None:  # who waits for a run can do that elsewhere
-            self._waiters.drain()
+        if self._topics is not None:  # who waits for a run can do that elsewhere
+            self._topics.drain()
         await self._gate.drain(grace_s)
         await self._grpc.stop(_CUT_GRACE_S)
         if self._starting is not None:
@@ -136,8 +136,8 @@ class Server:
         log.info("server_stopped")
 
     async def _close(self) -> None:
-        if self._waiters is not None:
-            await self._waiters.close()
+        if self._topics is not None:
+            await self._topics.close()
         if self._listener is not None:
             await self._listener.close()
         if self._engine is not None:
@@ -177,7 +177,7 @@ class Server:
             query_timeout_s=self.settings.query_timeout_s,
         )
 
-    def _workflows(self, engine: PostgresEngine, gate: Gate, waiters: Waiters) -> WorkflowsService:
+    def _workflows(self, engine: PostgresEngine, gate: Gate, topics: Topics) -> WorkflowsService:
         store = RunStore(engine)
         limit_bytes = self.settings.max_payload_bytes
         starter = Starter(store, CodeCache(engine), max_payload_bytes=limit_bytes)
@@ -191,7 +191,7 @@ class Server:
             workflows=WorkflowCatalogue(engine),
             queues=QueueStore(engine),
             scheduler=Scheduler(engine, store, starter),
-            watcher=Watcher(engine, catalogue, waiters),
+            watcher=Watcher(engine, catalogue, topics),
             explainer=Explainer(engine),
             deployer=Deployer(self.settings.deploy_url),
         )

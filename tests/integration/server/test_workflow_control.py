@@ -185,7 +185,7 @@ def test_why_a_run_does_not_move(world: World, ledgers: Client, eventually: Even
     ledgers.put_queue(Queue(name="narrow", key_concurrency=1))
     assert "runs at most 1 at once of key 'k', and these are n1" in why("n2")
     ledgers.put_queue(Queue(name="narrow", rate_limit=1, rate_period_s=3600))
-    assert "starts at most 1 runs per 1:00:00, and 1 have started" in why("n2")
+    assert "starts at most 1 runs in 3600 s, and 1 have started" in why("n2")
     world.stop_executors()
     world.start_executor()
     eventually(lambda: "it sleeps until 20" in why("nap"))

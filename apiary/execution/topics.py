@@ -1,4 +1,4 @@
-"""Waiting for runs: everybody who waits in a process shares one listener and one look a second.
+"""Watching runs: everybody who waits in a process shares one listener and one look a second.
 
 A watcher holds no connection and no thread. A notification that names its run wakes it; what
 notifications do not tell (an operation that was recorded, one that was lost, a pooler through which
@@ -21,7 +21,7 @@ from ..engine.postgres import PostgresEngine
 from ..errors import Draining, UnavailableError
 from .listening import CHANGED, Listener
 
-__all__ = ["Topic", "Waiters", "Watch"]
+__all__ = ["Topic", "Topics", "Watch"]
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class _Watched:
         self.looked_at = False
 
 
-class Waiters:
+class Topics:
     """All that is watched in this process."""
 
     def __init__(
@@ -174,7 +174,7 @@ class Waiters:
                 self._trouble = False
             except (psycopg.Error, UnavailableError) as error:
                 if not self._trouble:
-                    log.warning("waiters_cannot_look: %s", " ".join(str(error).split()))
+                    log.warning("topics_cannot_look: %s", " ".join(str(error).split()))
                 self._trouble = True
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._poll_s):
