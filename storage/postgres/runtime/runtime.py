@@ -26,6 +26,7 @@ from apiary_runtime.interrupts import (
     interrupt_pending,
     interruptible,
     statement_timeout_ms,
+    transaction_id,
     transaction_isolation,
 )
 from apiary_runtime.output import kept_output
@@ -302,7 +303,8 @@ class Runtime:
         try:
             plan = self.backend.plan(INSERT_OPERATION, OPERATION_TYPES)
             values = [run_id, application, deployment, principal, trace, *operation.values()]
-            return str(plpy.execute(plan, values)[0]["xid"])
+            plpy.execute(plan, values)
+            return transaction_id()
         except plpy.SPIError as error:
             if error.sqlstate == "23505":
                 plpy.error(
