@@ -25,6 +25,7 @@ from . import (
     schedules,
     serve,
     sql,
+    verify,
     workflows,
 )
 from .output import write_text
@@ -53,6 +54,7 @@ _GROUPS = (
     deployments,
     sql,
     doctor,
+    verify,
     executor,
     migrate,
     serve,

@@ -257,6 +257,8 @@ class PostgresEngine:
                     f"{given} -c default_transaction_isolation={escaped}"
                     f" -c statement_timeout={timeout_ms}"
                     " -c idle_in_transaction_session_timeout=60000"
+                    # What a process that died was running keeps its run from being taken over.
+                    " -c client_connection_check_interval=2000"
                     # What the in-backend runtime wants (runtime/formats.py); here it costs nothing.
                     " -c datestyle=ISO,YMD -c intervalstyle=iso_8601 -c timezone=UTC"
                 )

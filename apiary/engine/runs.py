@@ -223,7 +223,7 @@ class RunStore:
         status: str,
         output: str | None,
         error: dict[str, Any] | None,
-        calls: int,
+        calls: int | None,  # None: unknown
         unrecorded: Sequence[dict[str, Any]],
     ) -> None:
         """End a run: result and status in one commit."""

@@ -31,6 +31,7 @@ from ..errors import (
     UnavailableError,
 )
 from .code import CodeCache
+from .crashpoints import crash_point
 from .invoking import Invoker
 from .listening import CONTROL, READY, Listener
 from .operations import Abandoned
@@ -119,6 +120,7 @@ class Executor:
         """Stop claiming, let what runs come to a stop, give the runs back, and end."""
         self._stopping = True
         self._wake.set()
+        crash_point("draining")
         for context, _ in self._running.values():
             context.draining = True
         grace_s = self.settings.grace_s if grace_s is None else grace_s
@@ -188,6 +190,8 @@ class Executor:
         claimed = await self.store.claim(
             self._identity, room, self._lease, self.settings.applications, self.settings.queues
         )
+        if claimed:
+            crash_point("claimed")
         for run in claimed:
             task = asyncio.create_task(self._drive(run))
             self._driving.add(task)
@@ -209,6 +213,7 @@ class Executor:
         held = [(run_id, context.run.epoch) for run_id, (context, _) in self._running.items()]
         # Also when it holds nothing: this is how others know that it is alive.
         leases = await self.store.renew(self._identity, held, self._lease)
+        crash_point("renewed")
         for run_id, epoch in held:
             entry = self._running.get(run_id)
             if entry is None or entry[0].run.epoch != epoch:
@@ -262,7 +267,7 @@ class Executor:
     async def _fail(self, run: ClaimedRun, error: Exception) -> None:
         try:
             await self.store.finish(
-                run.run_id, run.epoch, "FAILED", None, encode_exception(error), 0, []
+                run.run_id, run.epoch, "FAILED", None, encode_exception(error), None, []
             )
         except ApiaryError as failed:
             log.warning("run_not_ended run_id=%s: %s", run.run_id, failed)
@@ -298,12 +303,15 @@ class Executor:
         elif context.suspended is not None:
             waiting = context.suspended
             operations = [*context.recorder.take(), *waiting.operations]
+            crash_point("park-before")
             await self.store.park(
                 run.run_id, run.epoch, waiting.waiting_for, waiting.wake_at, operations
             )
+            crash_point("park-after")
         elif isinstance(error, Abandoned):
             await self._give_up(run, context)
         else:
+            crash_point("finish-before")
             await self.store.finish(
                 run.run_id,
                 run.epoch,
@@ -313,6 +321,7 @@ class Executor:
                 context.replay.last_seq,
                 context.recorder.take(),
             )
+            crash_point("finish-after")
 
     async def _give_up(self, run: ClaimedRun, context: RunContext) -> None:
         if isinstance(context.gone, (ConfigurationError, UnavailableError)):

@@ -15,7 +15,9 @@ from .ids import checked_run_id, new_run_id
 
 __all__ = ["RunOptions", "Starter"]
 
-LEASE = timedelta(seconds=30)
+# Of a run in the database. Short: claiming looks at the lock that its backend holds, and waits on
+# while that lives, so this only bounds when the death of a backend is noticed.
+LEASE = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ END
 $body$;
 
 REVOKE ALL ON ALL ROUTINES IN SCHEMA apiary FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION apiary.interrupt_in_database(text) TO apiary_owner;  -- a superuser's
 GRANT USAGE ON SCHEMA apiary, provenance TO apiary_runtime, apiary_deployer, apiary_reader;
 GRANT USAGE ON SCHEMA apiary_app TO apiary_deployer;
 -- The capture functions' owner places them here; the deployer's triggers execute them.

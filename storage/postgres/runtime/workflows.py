@@ -302,7 +302,11 @@ class InDatabaseRun(Context):
         self._session.use(_PLATFORM)
         request = self._request
         if "epoch" in request:
-            row = self._statement(LOAD_RUN, [self._run_id])[0]
+            # With the run's lock held and its epoch unchanged, nobody else can take it over.
+            rows = self._statement(LOAD_RUN, [self._run_id, request["epoch"]])
+            if not rows:
+                raise LeaseLost(f"run {self._run_id} was taken over", run_id=self._run_id)
+            row = rows[0]
             self._epoch = request["epoch"]
             self._application = row["application"]
             self._deployment, self._workflow = row["deployment"], row["workflow"]
