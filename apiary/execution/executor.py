@@ -46,6 +46,8 @@ __all__ = ["Executor", "ExecutorSettings"]
 
 log = logging.getLogger(__name__)
 
+_HEARTBEAT_S = 10.0  # at most between two signs of life
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorSettings:
@@ -164,7 +166,12 @@ class Executor:
 
     async def _register(self) -> None:
         await self.store.register_executor(
-            self._identity, socket.gethostname(), os.getpid(), "apiary"
+            self._identity,
+            socket.gethostname(),
+            os.getpid(),
+            "apiary",
+            applications=self.settings.applications,
+            queues=self.settings.queues,
         )
 
     async def _look(self) -> None:
@@ -204,8 +211,7 @@ class Executor:
 
     async def _renew(self) -> None:
         held = [(run_id, context.run.epoch) for run_id, (context, _) in self._running.items()]
-        if not held:
-            return
+        # Also when it holds nothing: this is how others know that it is alive.
         leases = await self.store.renew(self._identity, held, self._lease)
         crash_point("renewed")
         for run_id, epoch in held:
@@ -218,7 +224,7 @@ class Executor:
                 entry[0].abandon(LeaseLost(f"the lease on run {run_id} is lost", run_id=run_id))
 
     async def _pause_between_renewals(self) -> None:
-        await asyncio.sleep(self.settings.lease_s / 3)
+        await asyncio.sleep(min(self.settings.lease_s / 3, _HEARTBEAT_S))
 
     def _on_control(self, payload: str) -> None:
         """A run was cancelled or timed out, perhaps one of ours; empty: perhaps any."""
