@@ -23,7 +23,7 @@ from tests.integration.workflows.application import bundle
 
 APPLICATION = "kvapp"
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT", "STUCK")
-PATIENCE_S = 30.0
+PATIENCE_S = 15.0
 
 
 class Running:
@@ -128,7 +128,7 @@ class Lab:
         """The first true value of a condition."""
         ends = time.monotonic() + patience_s
         while not (value := condition()):
-            assert time.monotonic() < ends, f"waited {patience_s} s in vain"
+            assert time.monotonic() < ends, self.query("SELECT run_id, status, epoch, ready_at, clock_timestamp(), waiting_for, executor, adoptions FROM apiary.run LIMIT 5")
             time.sleep(0.01)
         return value
 
