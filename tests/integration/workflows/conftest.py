@@ -129,7 +129,7 @@ class Lab:
         ends = time.monotonic() + patience_s
         while not (value := condition()):
             assert time.monotonic() < ends, self.query(
-                "SELECT run_id, status, epoch, ready_at, clock_timestamp(), waiting_for, executor, adoptions FROM apiary.run LIMIT 5"
+                "SELECT run_id, status, epoch, ready_at, waiting_for FROM apiary.run LIMIT 5"
             )
             time.sleep(0.01)
         return value

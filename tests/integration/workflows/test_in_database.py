@@ -57,7 +57,8 @@ def _outcome(lab: Lab, run_id: str) -> tuple[Any, ...]:
 
 def _operations(lab: Lab, run_id: str) -> list[tuple[Any, ...]]:
     rows = lab.query(
-        "SELECT seq, kind, name, status, input::jsonb::text AS input, input_digest, read_only, isolation,"
+        "SELECT seq, kind, name, status, input::jsonb::text AS input, input_digest, read_only,"
+        " isolation,"
         " CASE WHEN kind <> 'now' THEN output::jsonb::text END AS output, error ->> 'type' AS error"
         " FROM apiary.operation WHERE run_id = %s AND seq > 0 ORDER BY seq",
         run_id,
