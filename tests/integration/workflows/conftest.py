@@ -108,9 +108,15 @@ class Lab:
         return str(self.row(run_id)["status"])
 
     def wait(self, run_id: str, *statuses: str) -> dict[str, Any]:
-        """The run's row when it has ended, or has one of the statuses."""
-        wanted = statuses or ENDED
-        return self.until(lambda: (row := self.row(run_id))["status"] in wanted and row)
+        """The run's row when it is there and has ended, or has one of the statuses."""
+        found: list[dict[str, Any]] = self.until(
+            lambda: self.query(
+                "SELECT * FROM apiary.run WHERE run_id = %s AND status = ANY (%s)",
+                run_id,
+                list(statuses or ENDED),
+            )
+        )
+        return found[0]
 
     def output(self, run_id: str) -> Any:
         """The output of a run that succeeds."""
