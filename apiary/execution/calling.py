@@ -142,7 +142,7 @@ class Calls:
             try:
                 outcome = await context.services.invoker.invoke(invocation, fresh=True)
             except LeaseLost:
-                # The lease that the function began with is over, but it may have been renewed since.
+                # The lease that the function began with is over; it may have been renewed since.
                 if is_last or context.gone is not None or context.lease_until <= lease_until:
                     raise
                 lease_until = await self._extend_lease(target)

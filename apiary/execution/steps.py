@@ -134,7 +134,7 @@ async def _run_in_thread(step: Step[..., Any], kwargs: dict[str, Any], context: 
                     result = asyncio.run(result)
         except StepInterrupted:
             return
-        # Whatever user code raises is the attempt's outcome; StopIteration cannot be set on a future.
+        # Whatever user code raises is the outcome; StopIteration cannot be set on a future.
         except BaseException as raised:  # noqa: BLE001
             error = RuntimeError(repr(raised)) if isinstance(raised, StopIteration) else raised
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
