@@ -66,7 +66,7 @@ def run_id() -> str:
 
 
 def step_key() -> str:
-    """In a step: ``<run_id>/<seq>``, the same in every attempt; give it to others as idempotency key."""
+    """In a step: ``<run_id>/<seq>``, the same in every attempt: an idempotency key for others."""
     return cast(str, _ask("step_key"))
 
 
