@@ -30,9 +30,9 @@ if TYPE_CHECKING:
         uuid4,
         write_stream,
     )
-    from .errors import ApiaryError, ApplicationError, FunctionError, UniqueViolation, WaitTimedOut
     from .client.aio import AsyncClient
     from .client.sync import Client
+    from .errors import ApiaryError, ApplicationError, FunctionError, UniqueViolation, WaitTimedOut
 
 _HOMES = {
     "ApiaryError": "errors",

@@ -40,32 +40,38 @@ from .execution.ids import new_run_id
 from .execution.invoking import Invoker, raise_recorded_error
 from .local import PrivateCluster
 
-__all__ = ["LoopThread", "Platform", "TestServer"]
+__all__ = ["LoopThread", "Platform", "TestServer", "in_memory"]
 
 T = TypeVar("T")
 
 # A throw-away server need not survive a power failure. Tests of durability say fsync=on themselves.
 _MEMORY_BYTES = 2 * 1024**3  # free, for a server's data to be kept in memory
-FAST_SETTINGS = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "128MB"}
+FAST_SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "128MB",
+    "shared_preload_libraries": "pg_stat_statements",
+    "max_connections": "200",
+}
 
 
 class LoopThread:
     """An event loop in a thread of its own, for calling asynchronous code from synchronous code."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine there and return its result."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def close(self) -> None:
         """Stop the loop."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
-        self._loop.close()
+        self.loop.close()
 
 
 class TestServer:
@@ -90,6 +96,19 @@ class TestServer:
                 sql.Identifier(name), sql.Identifier(template)
             )
         )
+        # A copy does not take the privileges on the database itself.
+        self._execute(
+            sql.SQL(
+                "UPDATE pg_database SET datacl = (SELECT datacl FROM pg_database"
+                " WHERE datname = {}) WHERE datname = {}"
+            ).format(sql.Literal(template), sql.Literal(name))
+        )
+        return name
+
+    def create_empty_database(self) -> str:
+        """A new database without the platform; return its name."""
+        name = f"apiary_test_{uuid4().hex[:12]}"
+        self._execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         return name
 
     def drop_database(self, name: str) -> None:
@@ -107,10 +126,16 @@ class TestServer:
         key = bundle.id if bundle else ""
         if key not in self._templates:
             name = f"apiary_template_{uuid4().hex[:12]}"
-            self._execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+            base = self._template(None) if bundle else "template1"
+            self._execute(
+                sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
+                    sql.Identifier(name), sql.Identifier(base)
+                )
+            )
             with psycopg.connect(self.url(name), autocommit=True) as connection:
-                migrating.apply(connection)
-                if bundle is not None:
+                if bundle is None:
+                    migrating.apply(connection)
+                else:
                     deploy(connection, bundle, principal="test")
             self._templates[key] = name
         return self._templates[key]
@@ -154,7 +179,7 @@ class Platform:
     def invoke(self, function: str, /, *, run_id: str | None = None, **document: Any) -> Outcome:
         """Invoke a function with a JSON document as its input; return the recorded outcome."""
         invocation = Invocation(
-            run_id=run_id or new_run_id(),
+            run_id=new_run_id() if run_id is None else run_id,
             application=self.application,
             function=function,
             input=json.dumps(document),
@@ -185,7 +210,7 @@ def apiary_server() -> Iterator[TestServer]:
         yield server
         server.close()
         return
-    directory = Path(tempfile.mkdtemp(prefix="apiary-test-", dir=_memory()))
+    directory = Path(tempfile.mkdtemp(prefix="apiary-test-", dir=in_memory()))
     directory.chmod(0o755)  # as root, the server runs as another account, which must get in
     cluster = PrivateCluster(directory / "postgres", settings=FAST_SETTINGS)
     try:
@@ -196,7 +221,7 @@ def apiary_server() -> Iterator[TestServer]:
         shutil.rmtree(directory)
 
 
-def _memory() -> str | None:
+def in_memory() -> str | None:
     """A file system in memory that is large enough: about twice as fast as a disk."""
     memory = Path("/dev/shm")
     if memory.is_dir() and os.access(memory, os.W_OK):

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["apiary.testing"] if not os.environ.get("APIARY_PLUGIN_INSTALLED") else []
+# Where the package is installed, the plugin is registered under this very name already, and pytest
+# leaves it at that.
+pytest_plugins = ["apiary.testing"]
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

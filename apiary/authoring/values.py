@@ -33,7 +33,7 @@ from apiary.authoring.containers import (
     SetCodec,
     VariadicTupleCodec,
 )
-from apiary.authoring.dynamic import ANY, sorted_text
+from apiary.authoring.dynamic import ANY, compact_encoder, sorted_text
 from apiary.authoring.records import record_codec_class
 from apiary.authoring.scalars import SCALAR_CODECS
 
@@ -52,9 +52,8 @@ __all__ = [
 DIGEST_CHARACTERS = 32
 _CACHE_LIMIT = 4096
 
-_encode_json = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False
-).encode
+# Made once: json.dumps and json.loads make a coder for each call that has options.
+_encode_json = compact_encoder(sort_keys=False)
 _cache: dict[Any, Codec] = {}
 
 
@@ -225,7 +224,7 @@ def loads(text: str) -> Any:
     NaN and Infinity, which Python's parser takes, are no JSON.
     """
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return _decode_json(text)
     except RecursionError:
         raise ValueProblem("value", "JSON is nested too deeply") from None
     except ValueError as error:
@@ -234,6 +233,9 @@ def loads(text: str) -> Any:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f'{name} is no JSON number; write {{"$float": "nan"}}, "inf" or "-inf"')
+
+
+_decode_json = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
 
 def canonical(document: Any) -> str:

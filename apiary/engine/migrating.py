@@ -16,7 +16,20 @@ import psycopg
 from ..errors import ConfigurationError, PermissionDenied
 from . import storage
 
-__all__ = ["MigrationPlan", "apply", "plan", "require_current"]
+__all__ = ["MigrationPlan", "apply", "plan", "require_current", "script"]
+
+# Functions are made anew: one whose parameters changed would else exist twice.
+_DROP_FUNCTIONS = """\
+DO $body$
+DECLARE
+    v_function regprocedure;
+BEGIN
+    FOR v_function IN SELECT oid FROM pg_catalog.pg_proc WHERE pronamespace = 'apiary'::regnamespace
+    LOOP
+        EXECUTE format('DROP ROUTINE %s', v_function);
+    END LOOP;
+END
+$body$;"""
 
 _LOCK = 0x41706961  # of the advisory lock that serialises installations
 _SUPPORTED = range(14, 19)
@@ -83,6 +96,37 @@ def apply(connection: psycopg.Connection[tuple[object, ...]]) -> MigrationPlan:
     return todo
 
 
+def script(todo: MigrationPlan) -> str:
+    """What `apply` would run, as one SQL script that psql can run; empty when nothing is to do."""
+    if todo.empty:
+        return ""
+    parts = ["BEGIN;", f"SELECT pg_advisory_xact_lock({_LOCK});"]
+    for file in todo.migrations:
+        parts.append(f"-- {file.name}\n{file.sql.rstrip()}\nRESET ROLE;")
+    for file in todo.migrations:
+        values = f"{_quoted(file.name)}, {_quoted(file.checksum)}"
+        parts.append(f"INSERT INTO apiary.migration (name, checksum) VALUES ({values});")
+    parts.append(_DROP_FUNCTIONS)
+    for file in storage.code_files():
+        parts.append(f"-- code/{file.name}\n{file.sql.rstrip()}\nRESET ROLE;")
+    parts.append("DELETE FROM apiary.runtime_module;")
+    for module in storage.runtime_modules():
+        values = f"{_quoted(module.name)}, {_quoted(module.source)}, {module.is_package}"
+        parts.append(
+            f"INSERT INTO apiary.runtime_module (name, source, is_package) VALUES ({values});"
+        )
+    values = f"{_quoted(_version())}, {_quoted(_code_checksum())}"
+    parts.append(
+        "DELETE FROM apiary.installation;\n"
+        f"INSERT INTO apiary.installation (version, checksum) VALUES ({values});"
+    )
+    return "\n\n".join([*parts, "COMMIT;"]) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
 def require_current(connection: psycopg.Connection[tuple[object, ...]]) -> None:
     """ConfigurationError when the database is not installed or not up to date."""
     if not plan(connection).empty:
@@ -100,7 +144,7 @@ def _apply(connection: psycopg.Connection[tuple[object, ...]], todo: MigrationPl
             "INSERT INTO apiary.migration (name, checksum) VALUES (%s, %s)",
             [file.name, file.checksum],
         )
-    _drop_functions(connection)
+    connection.execute(_DROP_FUNCTIONS)
     for file in storage.code_files():
         _run(connection, file)
     connection.execute("DELETE FROM apiary.runtime_module")
@@ -125,15 +169,6 @@ def _run(connection: psycopg.Connection[tuple[object, ...]], file: storage.SqlFi
     except psycopg.Error as error:
         error.add_note(f"while applying storage/postgres/{file.name}")
         raise
-
-
-def _drop_functions(connection: psycopg.Connection[tuple[object, ...]]) -> None:
-    """Drop the platform's functions: one whose parameters changed would else exist twice."""
-    rows = connection.execute(
-        "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'apiary'::regnamespace"
-    ).fetchall()
-    for (signature,) in rows:
-        connection.execute(f"DROP ROUTINE {signature}".encode())
 
 
 def _code_checksum() -> str:

@@ -13,14 +13,18 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import AsyncConnection, sql
+from psycopg.abc import Buffer
+from psycopg.adapt import AdaptersMap, Loader
+from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
+from ..authoring.intervals import parse_interval
 from ..errors import ApiaryError, ConfigurationError, UnavailableError
 from .base import DuplicateOperation, Invocation, Outcome
 from .sqlstates import DUPLICATE, SESSION, is_connection_failure, translate
@@ -68,6 +72,7 @@ class PostgresEngine:
         # Only of connections whose timeout was changed.
         self._timeouts_ms: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
         self._lock = asyncio.Lock()
+        self._checks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> PostgresEngine:
         return self
@@ -77,14 +82,10 @@ class PostgresEngine:
 
     async def close(self) -> None:
         """Close every connection."""
+        await asyncio.gather(*self._checks)
         for pool in self._pools.values():
             await pool.close()
         self._pools.clear()
-
-    async def recover(self) -> None:
-        """Replace the connections that broke while they were idle: the database has been away."""
-        for pool in list(self._pools.values()):
-            await pool.check()
 
     @property
     def waiting(self) -> int:
@@ -223,13 +224,17 @@ class PostgresEngine:
                 return row[0] if row else None
         except psycopg.Error as error:
             if is_connection_failure(error):
-                await self._drop_broken_connections()
+                await self.recover()
             raise
 
-    async def _drop_broken_connections(self) -> None:
-        """After one connection broke: others may be as dead, and each would cost an attempt."""
+    async def recover(self) -> None:
+        """Replace broken connections: after one broke, each of the others would cost an attempt."""
         for pool in list(self._pools.values()):
-            await pool.check()
+            # In a task of its own, because the pool swallows a cancellation that arrives meanwhile.
+            check = asyncio.create_task(pool.check())
+            self._checks.add(check)
+            check.add_done_callback(self._checks.discard)
+            await asyncio.shield(check)
 
     async def _set_timeout(self, connection: Connection, timeout_ms: int | None) -> None:
         """Give the session another statement timeout, only where it differs from what it has."""
@@ -247,10 +252,15 @@ class PostgresEngine:
                 timeout_ms = 0 if isolation == IN_DATABASE else self._default_timeout_ms
                 level = "read committed" if isolation == IN_DATABASE else isolation
                 escaped = level.replace(" ", "\\ ")
+                given = conninfo_to_dict(self.url).get("options") or ""
                 options = (
-                    f"-c default_transaction_isolation={escaped}"
+                    f"{given} -c default_transaction_isolation={escaped}"
                     f" -c statement_timeout={timeout_ms}"
                     " -c idle_in_transaction_session_timeout=60000"
+                    # What a process that died was running keeps its run from being taken over.
+                    " -c client_connection_check_interval=2000"
+                    # What the in-backend runtime wants (runtime/formats.py); here it costs nothing.
+                    " -c datestyle=ISO,YMD -c intervalstyle=iso_8601 -c timezone=UTC"
                 )
                 pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
                     self.url,
@@ -258,6 +268,7 @@ class PostgresEngine:
                         "autocommit": True,
                         "options": options,
                         "application_name": self.settings.application_name,
+                        "context": _ADAPTERS,
                     },
                     min_size=1,
                     max_size=self.settings.pool_size,
@@ -270,6 +281,15 @@ class PostgresEngine:
             return self._pools[isolation]
 
 
+class _IntervalLoader(Loader):
+    """Reads intervals as the sessions of the pools write them, which psycopg does not."""
+
+    def load(self, data: Buffer) -> timedelta:
+        return parse_interval(bytes(data).decode())
+
+
+_ADAPTERS = AdaptersMap(psycopg.adapters)
+_ADAPTERS.register_loader("interval", _IntervalLoader)
 _RECONNECT_S = 4.0
 _PLATFORM = _Session(isolation="read committed")
 

@@ -51,12 +51,12 @@ def is_connection_failure(error: psycopg.Error) -> bool:
 
 
 def _cancelled(message: str) -> ApiaryError:
-    if message == _STATEMENT_TIMEOUT:
+    if message.endswith(_STATEMENT_TIMEOUT):  # PL/Python puts its exception class before it
         return DeadlineExceeded("the statement ran into its timeout and was rolled back")
     return Cancelled("the statement was cancelled and rolled back")
 
 
-def translate(error: psycopg.Error) -> ApiaryError:
+def translate(error: psycopg.Error) -> ApiaryError:  # noqa: PLR0911  (one per kind)
     """The platform's error for one of PostgreSQL's."""
     state = error.sqlstate or ""
     message = _PYTHON_PREFIX.sub("", error.diag.message_primary or str(error))
@@ -85,7 +85,7 @@ def translate(error: psycopg.Error) -> ApiaryError:
     )
 
 
-def _lease_lost(message: str, detail: str, hint: str | None) -> ApiaryError:
+def _lease_lost(message: str, detail: str, _hint: str | None) -> ApiaryError:
     return LeaseLost(message, hint="another executor goes on with the run", state=detail)
 
 
@@ -98,7 +98,7 @@ def _not_found(message: str, detail: str, hint: str | None) -> ApiaryError:
     return NotFound(message, hint=hint, kind=kind, name=name)
 
 
-def _id_taken(message: str, detail: str, hint: str | None) -> ApiaryError:
+def _id_taken(message: str, detail: str, _hint: str | None) -> ApiaryError:
     return IdempotencyMismatch(
         f"{message} by another workflow or input",
         hint="use a new run id, or repeat the recorded call to get its result",

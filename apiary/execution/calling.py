@@ -8,6 +8,7 @@ error that is no outcome (the database is away, the lease is lost) is raised.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 import time
@@ -31,6 +32,8 @@ from ..errors import (
     UnavailableError,
     UniqueViolation,
 )
+from .crashpoints import crash_point
+from .ids import derived_id
 from .operations import Pending, operation_row
 from .processes import StepTask
 from .recording import Recorder, as_record
@@ -79,6 +82,7 @@ class Calls:
             await self._recorder.flush()
         deferred = self._recorder.take() if alone else []
         started_at = time.time()
+        crash_point("function-before")
         try:
             outcome = await self._invoke(pending, target, dumps(document), deferred)
         except (*INFRASTRUCTURE, asyncio.CancelledError):
@@ -99,6 +103,7 @@ class Calls:
             )  # fmt: skip
             await self._recorder.record([*deferred, row])
             return as_record(row)
+        crash_point("function-after")
         if outcome.unrecorded is not None:
             self._recorder.put_back([*deferred, outcome.unrecorded])
         return OperationRecord(
@@ -137,7 +142,7 @@ class Calls:
             try:
                 outcome = await context.services.invoker.invoke(invocation, fresh=True)
             except LeaseLost:
-                # The lease that the function began with is over, but it may have been renewed since.
+                # The lease that the function began with is over; it may have been renewed since.
                 if is_last or context.gone is not None or context.lease_until <= lease_until:
                     raise
                 lease_until = await self._extend_lease(target)
@@ -170,9 +175,12 @@ class Calls:
         await self._recorder.flush()  # what the step does outside may depend on it
         attempt = self._step_attempts.get(pending.seq, 0) + 1
         while True:
+            crash_point("step-before")
             row, streams, again = await self._attempt(pending, step, document, attempt)
+            crash_point("step-after")
             if not again:
                 await self._recorder.record([row], streams)
+                crash_point("step-recorded")
                 return as_record(row)
             await self._context.services.store.log_step_attempt(self._context.run, row)
             await asyncio.sleep(_backoff_s(step, attempt))
@@ -184,7 +192,13 @@ class Calls:
         """One attempt: its row, what it wrote to streams, and whether another one follows."""
         started_at = time.time()
         run_id, seq = self._context.run.run_id, pending.seq
-        context = StepContext(run_id=run_id, seq=seq, report=self._report)
+        context = StepContext(
+            run_id=run_id,
+            seq=seq,
+            report=self._report,
+            invoke=self._invoke_from_step(f"{seq}@{attempt}"),
+            find_class=self._code.find_class,
+        )
         output: Any = None
         error: BaseException | None = None
         again = False
@@ -213,6 +227,27 @@ class Calls:
             input_digest=pending.input_digest, attempt=attempt, started_at=started_at,
         )  # fmt: skip
         return row, context.streams if error is None else None, again
+
+    def _invoke_from_step(self, call_prefix: str) -> Callable[[str, str], dict[str, Any]]:
+        """What a step's thread calls functions with: direct invocations, numbered per attempt."""
+        run, services = self._context.run, self._context.services
+        numbers = itertools.count(1)
+
+        def invoke(function: str, text: str) -> dict[str, Any]:
+            invocation = Invocation(
+                run_id=derived_id(run.run_id, f"{call_prefix}.{next(numbers)}"),
+                application=run.application,
+                deployment=run.deployment,
+                function=function,
+                input=text,
+                principal=run.principal,
+                trace=run.trace,
+            )
+            work = services.invoker.invoke(invocation, fresh=True)
+            outcome = asyncio.run_coroutine_threadsafe(work, services.loop).result()
+            return {"output": outcome.output, "error": outcome.error}
+
+        return invoke
 
     def _task(self, step: Step[..., Any], seq: int, document: dict[str, Any]) -> StepTask:
         return StepTask(

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from concurrent.futures import Future as ThreadFuture
 from typing import TYPE_CHECKING, Any, cast
 
-from ..authoring.values import digest
 from ..engine.runs import RunOutcome
 from ..errors import BadArgument, IdempotencyMismatch, NonDeterminismError
-from .ids import MAX_CHARACTERS
+from .crashpoints import crash_point
+from .ids import derived_id
 from .operations import Pending, Suspended, operation_row
 from .recording import as_record
 from .replay import OperationRecord
@@ -37,10 +37,8 @@ class Children:
         self._known = known  # started before, by id
 
     def child_id(self, seq: int) -> str:
-        """The id of the child that call ``seq`` starts; ids that grow too long are digested."""
-        run_id = self._context.run.run_id
-        derived = f"{run_id}/{seq}"
-        return derived if len(derived) <= MAX_CHARACTERS else f"{digest(run_id)}/{seq}"
+        """The id of the child that call ``seq`` starts."""
+        return derived_id(self._context.run.run_id, str(seq))
 
     async def start(self, pending: Pending, document: dict[str, Any]) -> None:
         """Start the child of a call, if it has not been started before."""
@@ -59,6 +57,7 @@ class Children:
         )
         try:
             await starter.start_child(request, run.run_id, pending.seq, run.epoch)
+            crash_point("child-started")
         except IdempotencyMismatch as error:
             recorded, digest_then = (
                 error.metadata.get(key) for key in ("recorded", "recorded_digest")
@@ -79,6 +78,7 @@ class Children:
         """
         context = self._context
         ids = [cast(str, child.child_id) for child in children]
+        crash_point("join-before")
         found = context.wait(context.services.store.status(ids))
         rows = []
         for child, child_id in zip(children, ids, strict=True):

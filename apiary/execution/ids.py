@@ -6,9 +6,10 @@ import unicodedata
 
 from uuid6 import uuid7
 
+from ..authoring.values import digest
 from ..errors import BadArgument
 
-__all__ = ["checked_run_id", "new_run_id"]
+__all__ = ["checked_run_id", "derived_id", "new_run_id"]
 
 MAX_CHARACTERS = 255
 
@@ -25,6 +26,8 @@ def checked_run_id(run_id: str) -> str:
             f"a run id has 1 to {MAX_CHARACTERS} characters, this one has {len(run_id)}",
             path="run_id",
         )
+    if run_id.isprintable():  # nearly always; it tells more than is asked here, but quickly
+        return run_id
     for position, character in enumerate(run_id):
         if unicodedata.category(character) in ("Cc", "Cs"):
             raise BadArgument(
@@ -33,3 +36,9 @@ def checked_run_id(run_id: str) -> str:
                 path="run_id",
             )
     return run_id
+
+
+def derived_id(run_id: str, part: str) -> str:
+    """The id of something that belongs to a run; where it grows too long the run's is digested."""
+    derived = f"{run_id}/{part}"
+    return derived if len(derived) <= MAX_CHARACTERS else f"{digest(run_id)}/{part}"

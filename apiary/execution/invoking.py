@@ -13,6 +13,7 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -44,6 +45,7 @@ class RetryPolicy:
     factor: float = 1.5
     max_delay_s: float = 2.0
     reconnect_delay_s: float = 0.25  # between attempts to reach a database that is away
+    log_timeout_s: float = 1.0  # logging a failed attempt must not hold the caller up
 
     def delay_s(self, attempt: int) -> float:
         """The pause after the ``attempt``-th attempt (from 1): half to all of its bound."""
@@ -57,6 +59,7 @@ class Invoker:
     def __init__(self, engine: Engine, policy: RetryPolicy | None = None) -> None:
         self._engine = engine
         self._policy = policy or RetryPolicy()
+        self.on_retry: Callable[[Invocation], None] | None = None
         self._logging: set[asyncio.Task[None]] = set()  # kept alive until they are done
 
     async def invoke(
@@ -82,6 +85,10 @@ class Invoker:
             self._logging.add(task)
             task.add_done_callback(self._logging.discard)
             raise
+
+    async def settle(self) -> None:
+        """Wait until what is still to be logged is logged."""
+        await asyncio.gather(*self._logging)
 
     async def _at_deadline(
         self, invocation: Invocation, deadline_s: float, started_at: datetime
@@ -117,6 +124,8 @@ class Invoker:
                 continue
             except TransactionConflict as conflict:
                 await self._log(invocation, "RETRIED", conflict, started_at)
+                if self.on_retry is not None:
+                    self.on_retry(invocation)
                 delay_s = self._policy.delay_s(invocation.attempt)
                 if time.monotonic() + delay_s > budget_ends:
                     raise TransactionConflict(
@@ -162,8 +171,9 @@ class Invoker:
         self, invocation: Invocation, status: str, error: ApiaryError, started_at: datetime
     ) -> None:
         try:
-            await self._engine.log_attempt(invocation, status, error, started_at)
-        except ApiaryError as failed:
+            async with asyncio.timeout(self._policy.log_timeout_s):
+                await self._engine.log_attempt(invocation, status, error, started_at)
+        except (ApiaryError, TimeoutError) as failed:
             # The attempt itself changed nothing; only its log entry is missing.
             log.warning("attempt_not_logged run_id=%s: %s", invocation.run_id, failed)
 

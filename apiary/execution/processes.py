@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ..authoring.context import running_in
 from ..authoring.failures import encode_exception, rebuild_exception
 from ..authoring.loader import DeploymentCode, SourceModule
+from ..errors import ApiaryError
 
 if TYPE_CHECKING:
     from .steps import StepContext
@@ -99,6 +100,8 @@ class _Worker:
                 raise StepProcessDied(f"the process of step {task.qualname} died") from error
             if kind == "progress":
                 context.report(content)
+            elif kind == "invoke":
+                self._answer(context, content)
             elif kind == "result":
                 output, streams = content
                 context.streams.extend(streams)
@@ -110,6 +113,13 @@ class _Worker:
     def is_alive(self) -> bool:
         """Whether the process is still there."""
         return self._process.poll() is None
+
+    def _answer(self, context: StepContext, call: tuple[str, str]) -> None:
+        try:
+            outcome = context.invoke(*call)
+        except ApiaryError as error:  # no outcome: the worker raises it where the call was made
+            outcome = {"output": None, "error": encode_exception(error)}
+        self.connection.send(outcome)
 
     def kill(self) -> None:
         """End the process."""
@@ -193,8 +203,18 @@ def _attempt(
     from .steps import StepContext  # noqa: PLC0415  (steps imports this module)
 
     step = code.find(module, qualname)
+
+    def invoke(function: str, text: str) -> dict[str, Any]:
+        connection.send(("invoke", (function, text)))
+        outcome: dict[str, Any] = connection.recv()
+        return outcome
+
     context = StepContext(
-        run_id=run_id, seq=seq, report=lambda progress: connection.send(("progress", progress))
+        run_id=run_id,
+        seq=seq,
+        report=lambda progress: connection.send(("progress", progress)),
+        invoke=invoke,
+        find_class=code.find_class,
     )
     with running_in(context):
         result = step.body(**step.signature.decode_arguments(document))

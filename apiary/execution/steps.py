@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..authoring.context import Context, running_in
-from ..authoring.decorators import Registered, Step
-from ..authoring.values import codec_for
+from ..authoring.decorators import Function, Registered, Step
+from ..authoring.failures import rebuild_exception
+from ..authoring.values import codec_for, dumps
 from ..errors import DeadlineExceeded, UsageError
 from .processes import AttemptLate, ProcessPool, StepTask, in_time
 
@@ -38,16 +39,31 @@ class StepContext(Context):
     run_id: str
     seq: int
     report: Callable[[dict[str, Any]], None]  # progress
+    invoke: Callable[[str, str], dict[str, Any]]  # a function's name and input -> output or error
+    find_class: Callable[[str, str], type | None]  # of a recorded error
     streams: list[dict[str, Any]] = field(default_factory=list)  # written by this attempt
 
     def call(self, target: Registered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        raise UsageError(
-            f"a step cannot call the {target.kind} {target.name}",
-            hint="call it from the workflow and pass its result to the step, or use a client",
-        )
+        """Run a function as a transaction of its own, once for this call of this attempt.
+
+        A step that is tried again makes its calls again: functions that a step calls tell by their
+        arguments whether they have been there before.
+        """
+        if not isinstance(target, Function):
+            raise UsageError(
+                f"a step cannot call the {target.kind} {target.name}",
+                hint="call it from the workflow, and pass its result to the step",
+            )
+        document = target.signature.encode_arguments(args, kwargs)
+        outcome = self.invoke(target.name, dumps(document))
+        if outcome["error"] is not None:
+            raise rebuild_exception(outcome["error"], self.find_class)
+        return target.signature.decode_result(outcome["output"])
 
     def start(self, target: Registered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self.call(target, args, kwargs)
+        raise UsageError(
+            f"{target.name} cannot be started inside a step", hint="call it: steps do not compose"
+        )
 
     def primitive(self, name: str, *args: Any, **options: Any) -> Any:
         if name == "progress":
@@ -129,7 +145,7 @@ async def _run_in_thread(step: Step[..., Any], kwargs: dict[str, Any], context: 
                     result = asyncio.run(result)
         except StepInterrupted:
             return
-        # Whatever user code raises is the attempt's outcome; StopIteration cannot be set on a future.
+        # Whatever user code raises is the outcome; StopIteration cannot be set on a future.
         except BaseException as raised:  # noqa: BLE001
             error = RuntimeError(repr(raised)) if isinstance(raised, StopIteration) else raised
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more

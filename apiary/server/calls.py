@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import grpc
 
 from ..errors import ApiaryError, Draining, UnavailableError
+from ..telemetry import Telemetry
 from .authentication import LOCAL, Principal, Role, Tokens
 from .status import DETAILS_KEY, code_of, status_of
 
@@ -23,6 +24,8 @@ __all__ = ["RUN_ID_KEY", "Call", "Gate", "stream", "unary"]
 RUN_ID_KEY = "apiary-run-id"
 # Below a client's own deadline, so that the answer (and the log entry) is ours and not a cut line.
 _DEADLINE_MARGIN_S = 0.05
+_CANCEL_WITHIN_S = 5.0
+_TRACE_KEYS = ("traceparent", "tracestate")
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -63,10 +66,11 @@ class Gate:
 
     def __init__(self, tokens: Tokens | None) -> None:
         self._tokens = tokens
-        self._inside = 0
+        self._inside: set[asyncio.Task[Any] | None] = set()
         self._empty = asyncio.Event()
         self._empty.set()
         self.draining = False
+        self.cut = False  # the calls that are still inside are being cancelled
 
     def enter(self, context: Context, role: Role | None) -> Call:
         """Let a call in; `leave` has to follow. Raises what refuses it."""
@@ -79,32 +83,47 @@ class Gate:
         if self._tokens is not None:
             principal = self._tokens.authenticate(_metadata(context, "authorization"))
         principal.require(role)
-        self._inside += 1
+        self._inside.add(asyncio.current_task())
         self._empty.clear()
         return Call(context, principal)
 
     def leave(self) -> None:
         """A call has ended."""
-        self._inside -= 1
+        self._inside.discard(asyncio.current_task())
         if not self._inside:
             self._empty.set()
 
-    async def drain(self, grace_s: float) -> bool:
-        """Take no new calls, and wait for those inside; whether all ended in time."""
+    def close(self) -> None:
+        """Take no new calls."""
         self.draining = True
+
+    async def drain(self, grace_s: float) -> None:
+        """Take no new calls, wait for those inside, and cancel those that the grace is over for."""
+        self.close()
+        if await self._emptied(grace_s):
+            return
+        log.warning("drain_incomplete calls=%d grace_s=%g", len(self._inside), grace_s)
+        self.cut = True
+        for task in self._inside:
+            if task is not None:
+                task.cancel()
+        if not await self._emptied(_CANCEL_WITHIN_S):
+            log.error("calls_left calls=%d", len(self._inside))
+
+    async def _emptied(self, within_s: float) -> bool:
         try:
-            async with asyncio.timeout(grace_s):
+            async with asyncio.timeout(within_s):
                 await self._empty.wait()
         except TimeoutError:
-            log.warning("drain_incomplete calls=%d grace_s=%g", self._inside, grace_s)
             return False
         return True
 
 
 class Gated:
-    """What has a gate before its methods."""
+    """What has a gate before its methods, and may be observed."""
 
     gate: Gate
+    telemetry: Telemetry | None
 
 
 def unary(
@@ -121,11 +140,17 @@ def unary(
             try:
                 call = self.gate.enter(context, role)
                 try:
-                    return await method(self, request, call)
+                    if self.telemetry is None:
+                        return await method(self, request, call)
+                    return await _observed(self.telemetry, method, self, request, call)
                 finally:
                     self.gate.leave()
             except ApiaryError as error:
                 await _abort(context, error)
+            except asyncio.CancelledError:
+                if not self.gate.cut:
+                    raise  # the client has gone
+                await _abort(context, _cut_short())
             except Exception as error:  # noqa: BLE001 - the last line: logged, and told apart
                 await _abort(context, _unexpected(error, method.__name__))
 
@@ -157,6 +182,29 @@ def stream(
         return unary(role)(answer)
 
     return decorate
+
+
+async def _observed(
+    telemetry: Telemetry,
+    method: Callable[[S, Any, Call], Awaitable[Any]],
+    service: S,
+    request: Any,
+    call: Call,
+) -> Any:
+    sent = {name: value for name in _TRACE_KEYS if (value := call.metadata(name)) is not None}
+    with telemetry.serving(method.__name__, sent) as span:
+        try:
+            return await method(service, request, call)
+        except ApiaryError as error:
+            telemetry.refused(span, code_of(error).value[0], error)
+            raise
+
+
+def _cut_short() -> Draining:
+    return Draining(
+        "this server stopped before the call was done; it was cancelled",
+        hint="repeat the call with the same run id, here later or at another server",
+    )
 
 
 def _unexpected(error: Exception, method: str) -> ApiaryError:

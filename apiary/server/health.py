@@ -58,9 +58,16 @@ class Health:
         while True:
             alive = await self._alive()
             if alive and self._serving is False:
-                await self._engine.recover()
+                await self._recover()
             await self._tell(alive)
             await asyncio.sleep(INTERVAL_S)
+
+    async def _recover(self) -> None:
+        try:
+            await self._engine.recover()
+        except psycopg.Error as error:
+            # The calls that get a dead connection replace it themselves.
+            log.warning("pool_not_recovered: %s", " ".join(str(error).split()))
 
     async def _alive(self) -> bool:
         try:

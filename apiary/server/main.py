@@ -10,6 +10,8 @@ import asyncio
 import logging
 import os
 import signal
+import ssl
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -22,35 +24,56 @@ from grpc_reflection.v1alpha import reflection
 from ..engine.catalogue import Catalogue
 from ..engine.postgres import PostgresEngine, PostgresSettings
 from ..engine.querying import Querying
+from ..engine.queues import QueueStore
+from ..engine.runs import RunStore
+from ..engine.workflows import WorkflowCatalogue
 from ..errors import ConfigurationError
+from ..execution.code import CodeCache
+from ..execution.explaining import Explainer
 from ..execution.invoking import Invoker
+from ..execution.listening import Listener
+from ..execution.scheduling import Scheduler
+from ..execution.starting import Starter
+from ..execution.topics import Topics
+from ..execution.watching import Watcher
 from ..proto.apiary.v1 import apiary_pb2, apiary_pb2_grpc
+from ..telemetry import Telemetry, from_environment
 from .calls import Gate
 from .deployer import Deployer
 from .health import Health
+from .observing import ObservedInvoker
 from .preflight import check_database
+from .running import StartingRuns
 from .service import ApiaryService
 from .settings import ServerSettings
+from .workflow_service import Parts, WorkflowsService
 
 __all__ = ["Server", "serve"]
 
-SERVICE = apiary_pb2.DESCRIPTOR.services_by_name["Apiary"].full_name
-_CUT_GRACE_S = 0.5  # for calls that the drain's grace did not suffice for
+SERVICES = tuple(
+    apiary_pb2.DESCRIPTOR.services_by_name[name].full_name for name in ("Apiary", "Workflows")
+)
+_CUT_GRACE_S = 0.5  # for answers on their way, and those who watch the health
 
 log = logging.getLogger(__name__)
 
 
 class Server:
-    """The gRPC server of one process."""
+    """The gRPC server of one process; observed as the OTEL_* variables say, or by ``telemetry``."""
 
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, settings: ServerSettings, telemetry: Telemetry | None = None) -> None:
         settings.check()
+        self.telemetry = telemetry or from_environment()
         self.settings = settings
         self.address = settings.address  # with the real port, once started
         self._grpc: grpc.aio.Server | None = None
         self._engine: PostgresEngine | None = None
         self._gate: Gate | None = None
+        self._invoker: Invoker | None = None
         self._health: Health | None = None
+        self._listener: Listener | None = None
+        self._topics: Topics | None = None
+        self._starting: StartingRuns | None = None
 
     @property
     def running(self) -> bool:
@@ -74,13 +97,20 @@ class Server:
             ),
         )
         self._gate = Gate(settings.tokens)
-        self._health = Health(self._engine, settings.database_url, (SERVICE,))
+        self._health = Health(self._engine, settings.database_url, SERVICES)
+        self._listener = Listener(settings.database_url, application_name="apiary server listener")
+        self._topics = Topics(self._engine, self._listener)
         try:
-            self._grpc = self._listen(self._service(self._engine, self._gate), self._health)
+            self._grpc = self._listen(
+                self._service(self._engine, self._gate),
+                self._workflows(self._engine, self._gate, self._topics),
+                self._health,
+            )
+            await self._topics.start()
             await self._grpc.start()
             await self._health.start()
         except BaseException:
-            await self._engine.close()
+            await self._close()
             raise
         log.info("server_started address=%s", self.address)
 
@@ -89,12 +119,29 @@ class Server:
         if self._grpc is None or not (self._engine and self._gate and self._health):
             return
         log.info("server_draining")
+        grace_s = self.settings.drain_grace_s if grace_s is None else grace_s
+        ends = time.monotonic() + grace_s
         await self._health.stop()
-        await self._gate.drain(self.settings.drain_grace_s if grace_s is None else grace_s)
+        self._gate.close()
+        if self._topics is not None:  # who waits for a run can do that elsewhere
+            self._topics.drain()
+        await self._gate.drain(grace_s)
         await self._grpc.stop(_CUT_GRACE_S)
-        await self._engine.close()
+        if self._starting is not None:
+            await self._starting.settle(max(_CUT_GRACE_S, ends - time.monotonic()))
+        if self._invoker is not None:
+            await self._invoker.settle()
+        await self._close()
         self._grpc = None
         log.info("server_stopped")
+
+    async def _close(self) -> None:
+        if self._topics is not None:
+            await self._topics.close()
+        if self._listener is not None:
+            await self._listener.close()
+        if self._engine is not None:
+            await self._engine.close()
 
     async def wait(self) -> None:
         """Wait until the server has stopped."""
@@ -114,17 +161,47 @@ class Server:
         await self.drain()
 
     def _service(self, engine: PostgresEngine, gate: Gate) -> ApiaryService:
+        telemetry = self.telemetry
+        invoker = self._invoker = Invoker(engine)
+        if telemetry is not None:
+            invoker = self._invoker = ObservedInvoker(engine, telemetry)
+            telemetry.watch_pool(lambda: engine.waiting)
         return ApiaryService(
             gate,
-            Invoker(engine),
+            invoker,
             Catalogue(engine),
             Querying(self.settings.database_url),
             Deployer(self.settings.deploy_url),
+            telemetry=telemetry,
             max_payload_bytes=self.settings.max_payload_bytes,
             query_timeout_s=self.settings.query_timeout_s,
         )
 
-    def _listen(self, service: ApiaryService, watched: Health) -> grpc.aio.Server:
+    def _workflows(self, engine: PostgresEngine, gate: Gate, topics: Topics) -> WorkflowsService:
+        store = RunStore(engine)
+        limit_bytes = self.settings.max_payload_bytes
+        starter = Starter(store, CodeCache(engine), max_payload_bytes=limit_bytes)
+        self._starting = StartingRuns(starter)
+        catalogue = Catalogue(engine)
+        parts = Parts(
+            store=store,
+            starter=starter,
+            starting=self._starting,
+            catalogue=catalogue,
+            workflows=WorkflowCatalogue(engine),
+            queues=QueueStore(engine),
+            scheduler=Scheduler(engine, store, starter),
+            watcher=Watcher(engine, catalogue, topics),
+            explainer=Explainer(engine),
+            deployer=Deployer(self.settings.deploy_url),
+        )
+        return WorkflowsService(
+            gate, parts, telemetry=self.telemetry, max_payload_bytes=limit_bytes
+        )
+
+    def _listen(
+        self, service: ApiaryService, workflows: WorkflowsService, watched: Health
+    ) -> grpc.aio.Server:
         limit = self.settings.max_message_bytes
         server = grpc.aio.server(
             options=[
@@ -137,9 +214,10 @@ class Server:
             ]
         )
         apiary_pb2_grpc.add_ApiaryServicer_to_server(service, server)  # type: ignore[no-untyped-call]
+        apiary_pb2_grpc.add_WorkflowsServicer_to_server(workflows, server)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(watched.servicer, server)
         reflection.enable_server_reflection(
-            (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server
+            (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server
         )
         self.address = self._bind(server)
         return server
@@ -167,6 +245,17 @@ class Server:
 def _credentials(settings: ServerSettings) -> grpc.ServerCredentials | None:
     if settings.tls_certificate is None or settings.tls_key is None:
         return None
+    try:
+        # gRPC would only say that it cannot listen.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+            settings.tls_certificate, settings.tls_key
+        )
+    except OSError as error:
+        raise ConfigurationError(
+            f"the certificate {settings.tls_certificate} and the key {settings.tls_key} "
+            f"cannot be used: {error.strerror or error}",
+            hint="both are PEM files, the key without a passphrase and of this certificate",
+        ) from error
     client_ca = _bytes(settings.tls_client_ca) if settings.tls_client_ca else None
     return grpc.ssl_server_credentials(
         [(_bytes(settings.tls_key), _bytes(settings.tls_certificate))],

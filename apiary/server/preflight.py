@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import psycopg
@@ -13,6 +14,7 @@ from ..errors import ConfigurationError, UnavailableError
 
 __all__ = ["check_database"]
 
+log = logging.getLogger(__name__)
 _CONNECT_TIMEOUT_S = 5
 _FULL = ("too many", "connection slots")  # the server is there, and full
 
@@ -35,6 +37,7 @@ def check_database(url: str) -> None:
     with connection:
         try:
             _check_privileges(connection)
+            _warn_of_superuser(connection)
             require_current(connection)
         except psycopg.errors.InsufficientPrivilege as error:
             raise _not_runtime(connection) from error
@@ -77,6 +80,14 @@ def _check_privileges(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
     installed, may_use = row
     if installed and not may_use:
         raise _not_runtime(connection)
+
+
+def _warn_of_superuser(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    if connection.info.parameter_status("is_superuser") == "on":
+        log.warning(
+            "server_is_superuser role=%s: in production use a member of apiary_runtime",
+            connection.info.user,
+        )
 
 
 def _not_runtime(connection: psycopg.Connection[tuple[Any, ...]]) -> ConfigurationError:

@@ -14,6 +14,7 @@ from ..execution.ids import checked_run_id, new_run_id
 from ..execution.invoking import Invoker, raise_recorded_error
 from ..proto.apiary.v1 import apiary_pb2 as pb
 from ..proto.apiary.v1 import apiary_pb2_grpc
+from ..telemetry import Telemetry
 from .applications import Applications
 from .calls import Call, Gate, Gated, stream, unary
 from .deployer import Deployer
@@ -32,6 +33,7 @@ from .requests import (
     shorter,
     time_of,
 )
+from .workflow_messages import replay_message
 
 __all__ = ["ApiaryService"]
 
@@ -50,10 +52,12 @@ class ApiaryService(Gated, apiary_pb2_grpc.ApiaryServicer):
         querying: Querying,
         deployer: Deployer,
         *,
+        telemetry: Telemetry | None,
         max_payload_bytes: int,
         query_timeout_s: float,
     ) -> None:
         self.gate = gate
+        self.telemetry = telemetry
         self._invoker = invoker
         self._catalogue = catalogue
         self._applications = Applications(catalogue)
@@ -65,10 +69,15 @@ class ApiaryService(Gated, apiary_pb2_grpc.ApiaryServicer):
     @unary("deploy")
     async def Deploy(self, request: pb.DeployRequest, call: Call) -> pb.DeployResponse:
         """Store a version of an application and let it serve new calls."""
-        deployed = await self._deployer.deploy(
-            request.bundle, principal=call.principal.name, check_only=request.check_only
-        )
-        return deployed_message(deployed)
+        principal = call.principal.name
+        if not request.check_only:
+            return deployed_message(
+                await self._deployer.deploy(request.bundle, principal=principal)
+            )
+        deployed, report = await self._deployer.check(request.bundle, principal=principal)
+        message = deployed_message(deployed)
+        message.replay.CopyFrom(replay_message(report))
+        return message
 
     @unary("deploy")
     async def Rollback(self, request: pb.RollbackRequest, call: Call) -> pb.DeployResponse:
@@ -139,6 +148,7 @@ class ApiaryService(Gated, apiary_pb2_grpc.ApiaryServicer):
                 application=checked_name(
                     request.application, "application", what=_APPLICATION, optional=True
                 ),
+                kind=checked_name(request.kind, "kind", what="a kind", optional=True),
                 name=checked_name(request.name, "name", what=_FUNCTION, optional=True),
                 statuses=request.statuses,
                 since=time_of(request.since, "since") if request.HasField("since") else None,

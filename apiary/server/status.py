@@ -35,10 +35,10 @@ DOMAIN = "apiary"
 DETAILS_KEY = "grpc-status-details-bin"
 
 _MAX_DOCUMENT_BYTES = 2600
-_MAX_MESSAGE_CHARACTERS = 250
-_MAX_STACK_CHARACTERS = 400
+_MAX_MESSAGE_BYTES = 400
+_MAX_STACK_BYTES = 800
 _SHORT = 100  # characters of what is never cut: a type, a code, an id
-_MAX_VALUE_CHARACTERS = 200
+_MAX_VALUE_BYTES = 200
 _RETRY_DELAYS_S: dict[type[ApiaryError], float] = {
     UnavailableError: 1.0,
     TransactionConflict: 0.1,
@@ -59,7 +59,7 @@ def status_of(error: ApiaryError) -> status_pb2.Status:
     details.append(apiary_pb2.ErrorDetail(document=document_of(error)))
     return status_pb2.Status(
         code=code_of(error).value[0],
-        message=_cut(error.message, _MAX_MESSAGE_CHARACTERS),
+        message=_cut(error.message, _MAX_MESSAGE_BYTES),
         details=[_packed(detail) for detail in details],
     )
 
@@ -71,7 +71,7 @@ def document_of(error: ApiaryError) -> str:
     if len(text.encode()) <= _MAX_DOCUMENT_BYTES:
         return text
     metadata: dict[str, Any] = dict(document.get("metadata", {}))
-    texts = {name: document[name] for name in ("message", "hint") if name in document}
+    texts: dict[str, Any] = {n: document[n] for n in ("message", "hint") if n in document}
     parts = {**metadata, **texts}
     sizes = {name: len(_json(part)) for name, part in parts.items()}
     omitted: list[str] = []
@@ -79,9 +79,10 @@ def document_of(error: ApiaryError) -> str:
     for name in sorted((n for n in parts if sizes[n] > _SHORT), key=sizes.__getitem__)[::-1]:
         omitted.append(name)
         if name in texts:
-            document[name] = _cut(parts[name], _MAX_MESSAGE_CHARACTERS)
+            document[name] = _cut(parts[name], _MAX_MESSAGE_BYTES)
         elif name == "stack":
-            metadata[name] = "..." + str(parts[name])[-_MAX_STACK_CHARACTERS:]
+            end = str(parts[name]).encode()[-_MAX_STACK_BYTES:]
+            metadata[name] = "..." + end.decode(errors="ignore")
         else:
             del metadata[name]
         document["metadata"] = {**metadata, "omitted": omitted}
@@ -95,7 +96,7 @@ def _info(error: ApiaryError) -> Message:
     metadata: dict[str, str] = {}
     for name, value in error.metadata.items():
         text = value if isinstance(value, str) else _json(value)
-        if len(text) <= _MAX_VALUE_CHARACTERS:
+        if len(text.encode()) <= _MAX_VALUE_BYTES:
             metadata[name] = text
     info: Message = error_details_pb2.ErrorInfo(
         reason=error.reason, domain=DOMAIN, metadata=metadata
@@ -105,7 +106,7 @@ def _info(error: ApiaryError) -> Message:
 
 def _standard_details(error: ApiaryError) -> list[Message]:
     found: list[Message] = []
-    description = _cut(error.message, _MAX_VALUE_CHARACTERS)
+    description = _cut(error.message, _MAX_VALUE_BYTES)
     path = error.metadata.get("path")
     if path is not None:
         violation = error_details_pb2.BadRequest.FieldViolation(
@@ -144,5 +145,8 @@ def _json(value: Any) -> str:
     return json.dumps(value, default=str, ensure_ascii=False)
 
 
-def _cut(text: str, characters: int) -> str:
-    return text if len(text) <= characters else text[: characters - 3] + "..."
+def _cut(text: str, limit_bytes: int) -> str:
+    encoded = text.encode()
+    if len(encoded) <= limit_bytes:
+        return text
+    return encoded[: limit_bytes - 3].decode(errors="ignore") + "..."

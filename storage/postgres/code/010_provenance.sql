@@ -97,32 +97,41 @@ BEGIN
     v_key := coalesce(v_key, 'NULL::pg_catalog.jsonb');
     EXECUTE format($template$
 CREATE OR REPLACE FUNCTION %1$s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER%6$s AS $trigger$
+#variable_conflict use_variable
 DECLARE
     v_context text;
     v_statement text;
 BEGIN
     GET DIAGNOSTICS v_context = PG_CONTEXT;
-    v_statement := coalesce(
-        pg_catalog.substring(v_context, E'\nSQL statement "(.*?)"\nPL/'), pg_catalog.current_query());
+    v_statement := CASE WHEN pg_catalog.strpos(v_context, E'\nSQL statement "') > 0
+        THEN pg_catalog.split_part(pg_catalog.split_part(v_context, E'\nSQL statement "', 2), E'"\nPL/', 1)
+        ELSE pg_catalog.current_query() END;
     IF TG_OP = 'INSERT' THEN
         INSERT INTO provenance.write_event (relation, operation, key, after, statement)
-        SELECT %2$L, 'I', %3$s, pg_catalog.to_jsonb(n), v_statement FROM new_rows n;
+        SELECT %2$L, 'I', %3$s, pg_catalog.to_jsonb(n.*), v_statement FROM new_rows n;
     ELSIF TG_OP = 'UPDATE' THEN
+        -- One row, as nearly always: nothing has to be paired.
+        INSERT INTO provenance.write_event (relation, operation, key, new_key, before, after, statement)
+        SELECT %2$L, 'U', %4$s, nullif(%3$s, %4$s), pg_catalog.to_jsonb(o.*), pg_catalog.to_jsonb(n.*), v_statement
+          FROM old_rows o, new_rows n WHERE (SELECT pg_catalog.count(*) FROM new_rows) = 1;
+        IF FOUND THEN
+            RETURN NULL;
+        END IF;
         INSERT INTO provenance.write_event (relation, operation, key, new_key, before, after, statement)
         SELECT %2$L, 'U', x.key, CASE WHEN x.new_key IS DISTINCT FROM x.key THEN x.new_key END,
                x.before, x.after, v_statement
           FROM ROWS FROM (
                    pg_catalog.unnest((SELECT pg_catalog.array_agg(%4$s) FROM old_rows o)),
                    pg_catalog.unnest((SELECT pg_catalog.array_agg(%3$s) FROM new_rows n)),
-                   pg_catalog.unnest((SELECT pg_catalog.array_agg(pg_catalog.to_jsonb(o)) FROM old_rows o)),
-                   pg_catalog.unnest((SELECT pg_catalog.array_agg(pg_catalog.to_jsonb(n)) FROM new_rows n))
+                   pg_catalog.unnest((SELECT pg_catalog.array_agg(pg_catalog.to_jsonb(o.*)) FROM old_rows o)),
+                   pg_catalog.unnest((SELECT pg_catalog.array_agg(pg_catalog.to_jsonb(n.*)) FROM new_rows n))
                ) AS x (key, new_key, before, after);
     ELSIF TG_OP = 'DELETE' THEN
         INSERT INTO provenance.write_event (relation, operation, key, before, statement)
-        SELECT %2$L, 'D', %4$s, pg_catalog.to_jsonb(o), v_statement FROM old_rows o;
+        SELECT %2$L, 'D', %4$s, pg_catalog.to_jsonb(o.*), v_statement FROM old_rows o;
     ELSE
         INSERT INTO provenance.write_event (relation, operation, key, before, statement)
-        SELECT %2$L, 'T', %4$s, pg_catalog.to_jsonb(o), v_statement FROM ONLY %5$s o;
+        SELECT %2$L, 'T', %4$s, pg_catalog.to_jsonb(o.*), v_statement FROM ONLY %5$s o;
     END IF;
     RETURN NULL;
 END

@@ -2,8 +2,7 @@
 
 -- Create an application on its first deploy: its role, and the entry function that its functions'
 -- bodies run in. The entry function is SECURITY DEFINER and owned by the application's role: that is
--- what confines a function's SQL to its application's tables. Settings that change how values look
--- as text are pinned, so that a body reads the same everywhere.
+-- what confines a function's SQL to its application's tables.
 -- SECURITY DEFINER, owned by the installing superuser: only one may create a PL/Python function.
 CREATE OR REPLACE FUNCTION apiary.create_application(p_name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
@@ -28,7 +27,6 @@ BEGIN
     EXECUTE format($entry$
         CREATE FUNCTION apiary_app.%1$I() RETURNS void LANGUAGE plpython3u SECURITY DEFINER
         SET search_path = pg_catalog, pg_temp
-        SET datestyle = 'ISO, YMD' SET intervalstyle = 'iso_8601' SET timezone = 'UTC'
         AS $python$GD["apiary"].run_pending()$python$
     $entry$, p_name);
     EXECUTE format('ALTER FUNCTION apiary_app.%I() OWNER TO %I', p_name, v_role);
@@ -73,7 +71,7 @@ DECLARE
 BEGIN
     IF v_outcome ->> 'error' IS NOT NULL THEN
         RAISE EXCEPTION '%: %', v_outcome #>> '{error,type}', v_outcome #>> '{error,message}'
-            USING ERRCODE = 'AP004', DETAIL = v_outcome ->> 'error';
+            USING ERRCODE = 'AP008', DETAIL = v_outcome ->> 'error';
     END IF;
     RETURN v_outcome -> 'output';
 END

@@ -21,6 +21,7 @@ import plpy  # type: ignore[import-not-found]
 from apiary.authoring.codec import printable
 from apiary.authoring.columns import TEMPORAL_PARAMETERS, readable, temporal_reader
 from apiary.authoring.database import Database, Row, insert_over_arrays
+from apiary.authoring.dynamic import compact_encoder
 from apiary.authoring.values import ValueProblem, codec_for
 from apiary.errors import BadArgument, BadResult, StatementError
 
@@ -32,10 +33,17 @@ _READS = 1000
 _READS_BYTES = 64 * 1024
 _PARAMETER = re.compile(r"\$\d")
 _FIRST_USER_OID = 16384
+_STATUS_SELECT = 5  # SPI_OK_SELECT; what a writing statement returns is in the log of writes
+_DETAIL, _CONSTRAINT = 1, 9  # where SPIError.spidata has them
 
 # Where SQL state classes mean that the transaction must not commit, whatever the body does:
 # serialization failures and deadlocks, operator intervention, resources, system errors.
 _FATAL_CLASSES = ("40", "53", "57", "58", "XX")
+
+
+def _field(error: Any, position: int) -> str | None:
+    data = getattr(error, "spidata", None)
+    return None if data is None else data[position]
 
 
 class TransactionLost(BaseException):
@@ -274,12 +282,15 @@ class PlpyDatabase(Database):
         return statement
 
     def execute(self, sql: str, *parameters: Any) -> int:
-        return int(self._run(sql, parameters)[1].nrows())
+        statement, result = self._run(sql, parameters)
+        if self._capture_reads and result.status() == _STATUS_SELECT:
+            self._note_read(statement, parameters, statement.rows(result))
+        return int(result.nrows())
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:
         statement, result = self._run(sql, parameters)
         rows = statement.rows(result)
-        if self._capture_reads:
+        if self._capture_reads and result.status() == _STATUS_SELECT:
             self._note_read(statement, parameters, rows)
         return rows
 
@@ -317,8 +328,8 @@ class PlpyDatabase(Database):
             str(error),
             sqlstate=error.sqlstate,
             statement=sql,
-            constraint=getattr(error, "constraint_name", None),
-            detail=getattr(error, "detail", None),
+            constraint=_field(error, _CONSTRAINT),
+            detail=_field(error, _DETAIL),
         )
 
     def _note_read(self, statement: _Statement, parameters: Sequence[Any], rows: list[Row]) -> None:
@@ -339,13 +350,16 @@ class PlpyDatabase(Database):
         self._reads.append(noted)
 
 
+_encode_readable = compact_encoder(ascii_only=True, default=readable)
+
+
 def _readable_json(document: Any) -> str:
     """A document of the log of reads: its values as text where JSON has no form for them.
 
     It must also be readable as jsonb, which holds neither U+0000 nor lone surrogates.
     """
     try:
-        text = json.dumps(document, default=readable, allow_nan=False)
+        text = _encode_readable(document)
     except (TypeError, ValueError):  # a key that is no text; NaN or an infinity
         text = json.dumps(_storable(document))
     if "\\u0000" in text or "\\ud" in text:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import ctypes
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from _signal import setitimer  # the signal module's own goes through enums
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -31,8 +31,8 @@ _default_isolation_level = ctypes.c_int.in_dll(_backend, "DefaultXactIsoLevel")
 _statement_timeout = ctypes.c_int.in_dll(_backend, "StatementTimeout")
 _ISOLATIONS = ("read uncommitted", "read committed", "repeatable read", "serializable")
 
-_transaction_id = _backend.GetTopTransactionIdIfAny
-_transaction_id.restype = ctypes.c_uint32
+_transaction_id = _backend.GetTopFullTransactionIdIfAny
+_transaction_id.restype = ctypes.c_uint64
 
 # Of utils/elog.h and utils/timeout.h, the same in all supported versions.
 _FATAL_LEVEL = 22
@@ -57,6 +57,11 @@ def has_transaction_id() -> bool:
     return _transaction_id() != 0
 
 
+def transaction_id() -> str:
+    """The running transaction's id, as pg_current_xact_id() shows it."""
+    return str(_transaction_id())
+
+
 def transaction_isolation() -> str:
     """The isolation level of the running transaction."""
     return _ISOLATIONS[_isolation_level.value]
@@ -72,31 +77,47 @@ def statement_timeout_ms() -> int:
     return _statement_timeout.value
 
 
-@contextmanager
-def interruptible(lost: Callable[[], Any]) -> Iterator[None]:
+class interruptible:  # noqa: N801  (used like a function; a class costs a third of a generator)
     """Let PostgreSQL's interrupts reach the Python code of this block; blocks may be nested.
 
     ``lost`` gives the error after which the transaction can only be rolled back, so that going on
     is useless, or None.
     """
-    ticks = 0
 
-    def on_tick(_signum: int, _frame: FrameType | None) -> None:
-        nonlocal ticks
-        error = lost()
+    __slots__ = ("_lost", "_outer", "_ticks")
+    innermost: interruptible | None = None
+
+    def __init__(self, lost: Callable[[], Any]) -> None:
+        self._lost = lost
+        self._ticks = 0
+
+    def __enter__(self) -> None:
+        self._outer = interruptible.innermost
+        interruptible.innermost = self
+        if self._outer is None:
+            setitimer(signal.ITIMER_VIRTUAL, _TICK_S, _TICK_S)
+
+    def __exit__(self, *_: object) -> None:
+        interruptible.innermost = self._outer
+        if self._outer is None:
+            setitimer(signal.ITIMER_VIRTUAL, 0)
+
+    def tick(self) -> None:
+        """Raise in the block's code when it has to stop; end the backend when it does not."""
+        error = self._lost()
         if interrupt_pending() or error is not None:
-            ticks += 1
-            if ticks > _PATIENCE_TICKS:
+            self._ticks += 1
+            if self._ticks > _PATIENCE_TICKS:
                 _end_backend(error)
             raise Interrupted
 
-    previous = signal.signal(signal.SIGVTALRM, on_tick)
-    _, outer_tick_s = signal.setitimer(signal.ITIMER_VIRTUAL, _TICK_S, _TICK_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, outer_tick_s, outer_tick_s)
-        signal.signal(signal.SIGVTALRM, previous or signal.SIG_IGN)
+
+def _on_tick(_signum: int, _frame: FrameType | None) -> None:
+    if interruptible.innermost is not None:
+        interruptible.innermost.tick()
+
+
+signal.signal(signal.SIGVTALRM, _on_tick)
 
 
 def _end_backend(error: Any) -> None:

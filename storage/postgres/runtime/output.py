@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 LIMIT_CHARACTERS = 64 * 1024
 
@@ -54,14 +52,17 @@ logging.getLogger().addHandler(_handler)
 logging.getLogger().setLevel(logging.INFO)
 
 
-@contextmanager
-def kept_output() -> Iterator[_Bounded]:
+class kept_output:  # noqa: N801  (used like a function; a class costs a third of a generator)
     """Keep what the code in this block prints and logs."""
-    stream = _Bounded()
-    outer = (sys.stdout, sys.stderr, _handler.stream)
-    sys.stdout = sys.stderr = stream  # type: ignore[assignment]
-    _handler.stream = stream
-    try:
-        yield stream
-    finally:
-        sys.stdout, sys.stderr, _handler.stream = outer
+
+    __slots__ = ("_outer", "_stream")
+
+    def __enter__(self) -> _Bounded:
+        self._stream = _Bounded()
+        self._outer = (sys.stdout, sys.stderr, _handler.stream)
+        sys.stdout = sys.stderr = self._stream  # type: ignore[assignment]
+        _handler.stream = self._stream
+        return self._stream
+
+    def __exit__(self, *_: object) -> None:
+        sys.stdout, sys.stderr, _handler.stream = self._outer

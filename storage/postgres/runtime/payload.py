@@ -43,9 +43,18 @@ def require_size(text: str, path: str, hint: str) -> None:
         )
 
 
-def read_input(text: str) -> Any:
-    """The document of a function's input, within the size limit."""
+def encode_input(document: Any) -> str:
+    """The text of a function's input as it is stored, within the size limit.
+
+    Not what was sent is measured but what is stored: how a client escapes text does not count.
+    """
+    text = dumps(document)
     require_size(text, "args", "store large data in a table and pass its key")
+    return text
+
+
+def read_input(text: str) -> Any:
+    """The document of a function's input."""
     try:
         return loads(text)
     except ValueProblem as problem:

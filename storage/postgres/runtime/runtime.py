@@ -19,16 +19,18 @@ from apiary_runtime.calls import Call
 from apiary_runtime.checking import check, import_function
 from apiary_runtime.database import TransactionLost
 from apiary_runtime.deployments import Backend, CatalogueFunction, LoadedDeployment
+from apiary_runtime.formats import in_formats
 from apiary_runtime.interrupts import (
     Interrupted,
     has_transaction_id,
     interrupt_pending,
     interruptible,
     statement_timeout_ms,
+    transaction_id,
     transaction_isolation,
 )
 from apiary_runtime.output import kept_output
-from apiary_runtime.payload import read_input
+from apiary_runtime.payload import encode_input, read_input
 from apiary_runtime.records import (
     INSERT_DEFERRED,
     INSERT_OPERATION,
@@ -38,7 +40,7 @@ from apiary_runtime.records import (
     outcome_text,
 )
 
-from apiary.authoring.values import canonical, digest, dumps
+from apiary.authoring.values import canonical, digest
 from apiary.errors import ApiaryError, BadArgument, DeployError, IdempotencyMismatch, LeaseLost
 
 # The SQL states of this runtime; the engine knows them.
@@ -65,7 +67,7 @@ class Runtime:
     def enter(self, deployment: LoadedDeployment, work: Any) -> None:
         """Run ``work`` with the application's role, in a subtransaction."""
         self._pending = work
-        plpy.execute(deployment.application.enter)
+        in_formats(lambda: plpy.execute(deployment.application.enter))
 
     def invoke(
         self,
@@ -96,16 +98,17 @@ class Runtime:
             if not function.is_loaded:
                 self._load(loaded, function)
             kwargs, document = function.function.signature.normalise(read_input(input_text))
+            stored_input = encode_input(document)
         except ApiaryError as error:
             return _leave(error)
-        call = Call(function.function, loaded, kwargs)
-        self._run(loaded, call)
         if lease_until is not None:
             self._require_lease(run_id, lease_until)
+        call = Call(function.function, loaded, kwargs)
+        self._run(loaded, call)
         operation = Operation(
             seq=seq,
             name=name,
-            input=dumps(document),
+            input=stored_input,
             input_digest=digest(canonical(document)),
             output=call.output,
             error=call.error_text,
@@ -276,14 +279,15 @@ class Runtime:
             )
 
     def _require_lease(self, run_id: str, lease_until: str) -> None:
-        plan = self.backend.plan(
-            "SELECT pg_catalog.clock_timestamp() < $1 AS held", ["timestamptz"]
-        )
-        if not plpy.execute(plan, [lease_until])[0]["held"]:
+        """Begin only while the lease lasts; from then on nobody else takes the run until the end.
+
+        A function that outlasts the lease is no danger: claiming leaves its run alone.
+        """
+        plan = self.backend.plan("SELECT apiary.enter_run($1, $2) AS held", ["text", "timestamptz"])
+        if not plpy.execute(plan, [run_id, lease_until])[0]["held"]:
             _leave(
                 LeaseLost(
-                    f"the lease on run {run_id!r} ended at {lease_until}; "
-                    "the function was rolled back",
+                    f"the lease on run {run_id!r} ended at {lease_until}; the function was not run",
                     run_id=run_id,
                 )
             )
@@ -300,7 +304,8 @@ class Runtime:
         try:
             plan = self.backend.plan(INSERT_OPERATION, OPERATION_TYPES)
             values = [run_id, application, deployment, principal, trace, *operation.values()]
-            return str(plpy.execute(plan, values)[0]["xid"])
+            plpy.execute(plan, values)
+            return transaction_id()
         except plpy.SPIError as error:
             if error.sqlstate == "23505":
                 plpy.error(

@@ -1,0 +1,5 @@
+"""`python -m apiary.cli` is `apiary`."""
+
+from apiary.cli import main
+
+main()

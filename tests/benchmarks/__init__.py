@@ -1,0 +1,1 @@
+"""Benchmarks: variants interleaved in one process, percentiles and the load average printed."""
