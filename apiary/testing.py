@@ -40,7 +40,7 @@ from .execution.ids import new_run_id
 from .execution.invoking import Invoker, raise_recorded_error
 from .local import PrivateCluster
 
-__all__ = ["LoopThread", "Platform", "TestServer"]
+__all__ = ["LoopThread", "Platform", "TestServer", "in_memory"]
 
 T = TypeVar("T")
 
@@ -214,7 +214,7 @@ def apiary_server() -> Iterator[TestServer]:
         yield server
         server.close()
         return
-    directory = Path(tempfile.mkdtemp(prefix="apiary-test-", dir=_memory()))
+    directory = Path(tempfile.mkdtemp(prefix="apiary-test-", dir=in_memory()))
     directory.chmod(0o755)  # as root, the server runs as another account, which must get in
     cluster = PrivateCluster(directory / "postgres", settings=FAST_SETTINGS)
     try:
@@ -225,7 +225,7 @@ def apiary_server() -> Iterator[TestServer]:
         shutil.rmtree(directory)
 
 
-def _memory() -> str | None:
+def in_memory() -> str | None:
     """A file system in memory that is large enough: about twice as fast as a disk."""
     memory = Path("/dev/shm")
     if memory.is_dir() and os.access(memory, os.W_OK):

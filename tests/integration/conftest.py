@@ -16,7 +16,7 @@ from apiary.authoring.application import Application
 from apiary.authoring.bundle import Bundle, build_bundle
 from apiary.engine.deploying import deploy
 from apiary.engine.postgres import PostgresSettings
-from apiary.testing import Platform, TestServer
+from apiary.testing import Platform, TestServer, in_memory
 
 Files = dict[str, str]
 MakeApp = Callable[..., Platform]
@@ -95,7 +95,7 @@ def make_workshop(tmp_path: Path) -> Callable[[TestServer], Workshop]:
 @pytest.fixture
 def test_directory() -> Iterator[Path]:
     """A directory that every account can enter, for a server of the test's own."""
-    directory = Path(tempfile.mkdtemp(prefix="apiary-test-"))
+    directory = Path(tempfile.mkdtemp(prefix="apiary-test-", dir=in_memory()))
     directory.chmod(0o755)
     yield directory
     shutil.rmtree(directory)
@@ -145,9 +145,11 @@ def dump() -> Callable[[str], list[tuple[object, ...]]]:
                 " WHERE relkind IN ('r', 'p') AND nspname !~ '^pg_|^information_schema$'"
                 " AND relname <> 'runtime_module' ORDER BY 1"
             ).fetchall()
-            for (table,) in tables:
-                content = f"SELECT md5(string_agg(t::text, ' ' ORDER BY t::text)) FROM {table} t"
-                found += [(table, *row) for row in connection.execute(content.encode())]
+            contents = " UNION ALL ".join(
+                f"SELECT '{table}', md5(string_agg(t::text, ' ' ORDER BY t::text)) FROM {table} t"
+                for (table,) in tables
+            )
+            found += connection.execute(contents.encode())
         return found
 
     return read

@@ -4,64 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any
 
-import psycopg
 import pytest
-from psycopg.rows import dict_row
 
 from apiary.authoring.bundle import Bundle
 from apiary.client import Client
-from apiary.server import Server, ServerSettings
-from apiary.telemetry import Telemetry
-from apiary.testing import LoopThread, TestServer
+from apiary.testing import TestServer
 from tests.integration.server.applications import odd_application
-
-
-class RunningServer:
-    """A server in a thread of its own."""
-
-    def __init__(self, settings: ServerSettings, telemetry: Telemetry | None = None) -> None:
-        self.server = Server(settings, telemetry)
-        self.loop = LoopThread()
-        try:
-            self.loop.run(self.server.start())
-        except BaseException:
-            self.loop.close()
-            raise
-        self.address = self.server.address
-
-    def close(self, grace_s: float = 5.0) -> None:
-        self.loop.run(self.server.drain(grace_s))
-        self.loop.close()
-
-
-def rows(url: str, statement: str, *parameters: Any) -> list[dict[str, Any]]:
-    """Rows of a statement, as the superuser."""
-    with psycopg.connect(url, autocommit=True, row_factory=dict_row) as connection:
-        cursor = connection.execute(statement.encode(), parameters or None)
-        return cursor.fetchall() if cursor.description else []
-
-
-class Servers:
-    """Starts servers in front of one database."""
-
-    def __init__(self, database_url: str) -> None:
-        self.settings = ServerSettings(
-            address="127.0.0.1:0", database_url=database_url, deploy_url=database_url
-        )
-        self._running: list[RunningServer] = []
-
-    def start(self, **changes: Any) -> RunningServer:
-        running = RunningServer(replace(self.settings, **changes))
-        self._running.append(running)
-        return running
-
-    def close(self) -> None:
-        for running in self._running:
-            if running.server.running:
-                running.close()
+from tests.integration.server.running import Servers
+from tests.integration.server.workflow_application import ledger_bundle
+from tests.integration.server.workflow_world import World
 
 
 @pytest.fixture
@@ -144,3 +96,44 @@ def eventually() -> Callable[..., None]:
             time.sleep(0.02)
 
     return wait
+
+
+@pytest.fixture(scope="session")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """The application with workflows, built."""
+    return ledger_bundle(tmp_path_factory.mktemp("ledger"))
+
+
+@pytest.fixture
+def world(apiary_server: TestServer, ledger: Bundle) -> Iterator[World]:
+    """A database of the test's own; nothing runs yet."""
+    name = apiary_server.create_database(ledger)
+    made = World(apiary_server.url(name))
+    yield made
+    made.close()
+    apiary_server.drop_database(name)
+
+
+@pytest.fixture
+def ledgers(world: World) -> Iterator[Client]:
+    """A client of a server; no executor runs."""
+    with Client(world.servers.start().address) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def running_world(apiary_server: TestServer, ledger: Bundle) -> Iterator[World]:
+    """A server and an executor, for the tests of a module."""
+    name = apiary_server.create_database(ledger)
+    made = World(apiary_server.url(name))
+    made.start_executor()
+    yield made
+    made.close()
+    apiary_server.drop_database(name)
+
+
+@pytest.fixture(scope="module")
+def running(running_world: World) -> Iterator[Client]:
+    """A client of it."""
+    with Client(running_world.servers.start().address) as client:
+        yield client

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from apiary import Client
-from tests.integration.server.conftest import Servers, rows
+from tests.integration.server.running import Servers, rows
 
 
 class Statements:

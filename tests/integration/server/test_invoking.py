@@ -24,7 +24,7 @@ from apiary.errors import (
 )
 from apiary.proto.apiary.v1 import apiary_pb2, apiary_pb2_grpc
 from functions import hotel
-from tests.integration.server.conftest import Servers, rows
+from tests.integration.server.running import Servers, rows
 
 
 def test_a_function_is_called_by_itself_and_by_name(client: Client) -> None:

@@ -34,8 +34,8 @@ from apiary.errors import (
 from apiary.local import PrivateCluster
 from apiary.server import ServerSettings, Tokens
 from apiary.testing import FAST_SETTINGS, TestServer
-from tests.integration.server.conftest import RunningServer, Servers, rows
 from tests.integration.server.proxy import LossyProxy
+from tests.integration.server.running import RunningServer, Servers, rows
 
 Eventually = Callable[..., None]
 TOKENS = """

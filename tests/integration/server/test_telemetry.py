@@ -18,7 +18,7 @@ from apiary import Client, telemetry
 from apiary.errors import ConfigurationError, FunctionError, NotFound
 from apiary.server import ServerSettings
 from apiary.telemetry import Attribute, Metric, Telemetry
-from tests.integration.server.conftest import RunningServer
+from tests.integration.server.running import RunningServer
 
 
 class Watched:
@@ -89,6 +89,18 @@ def test_the_record_keeps_the_trace(watched: Watched) -> None:
     assert (watched.client.get_run(run_id).trace or "").startswith(expected)
     ((trace_id,),) = watched.client.query("SELECT trace_id FROM provenance.invocation")
     assert trace_id == f"{function.context.trace_id:032x}"
+
+
+def test_a_server_that_is_not_observed_keeps_the_clients_trace(odd: Client) -> None:
+    spans = InMemorySpanExporter()
+    tracers = TracerProvider()
+    tracers.add_span_processor(SimpleSpanProcessor(spans))
+    with Client(odd.address, telemetry=Telemetry(tracers, MeterProvider())) as client:
+        run_id = client.invoke("odd.put", value=1).run_id
+    (call,) = spans.get_finished_spans()
+    assert f"-{call.context.trace_id:032x}-{call.context.span_id:016x}-" in (
+        odd.get_run(run_id).trace or ""
+    )
 
 
 def test_a_replayed_result_is_no_execution(watched: Watched) -> None:
