@@ -36,7 +36,7 @@ TRAINING = {"ranks": 2, "steps": 30}
 
 
 @contextmanager
-def refused(kind: str, match: str = "") -> Iterator[None]:
+def refused(kind: str, match: str | None = None) -> Iterator[None]:
     """An error that the service declares, by the name of its class."""
     with pytest.raises(FunctionError, match=match) as failure:
         yield
@@ -98,7 +98,7 @@ def test_iterations_are_committed_in_order_and_whole(platform: Platform) -> None
     run = opened(platform, "order")
     with refused("InvalidArgument", "iteration is 2; expected at most 1"):
         platform.call(symi.step, run, 2, POPULARITY)
-    with refused("InvalidArgument", "1 layers; expected 2 layers"):
+    with refused("InvalidArgument", "1 layers.; expected 2 layers"):
         platform.call(symi.step, run, 1, POPULARITY[:1])
     with refused("InvalidArgument", "expected 4 counts"):
         platform.call(symi.step, run, 1, [[1, 2], [3, 4]])
