@@ -22,7 +22,7 @@ from functions import symi
 from functions.symi.records import Cluster, Observed, TrainingShape
 from workflows.symi.synthetic import synthesize
 
-from .conftest import Service
+from .running import Service
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SHAPE = TrainingShape(
