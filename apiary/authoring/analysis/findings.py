@@ -134,5 +134,6 @@ class Analysis:
     @property
     def modules(self) -> list[str]:
         """The modules that hold something registered, in order."""
-        found = (*self.functions.values(), *self.workflows.values(), *self.steps.values())
-        return sorted({each.module for each in found})
+        found = {each.module for each in self.functions.values()}
+        found |= {each.module for each in self.workflows.values()}
+        return sorted(found | {each.module for each in self.steps.values()})
