@@ -16,7 +16,7 @@ BISECTIONS = 30
 
 
 @njit(cache=True)
-def _fill(  # noqa: PLR0917 - a compiled kernel takes plain arrays
+def _fill(
     limit: float,
     seconds: Floats,
     extra: Floats,
@@ -48,7 +48,7 @@ def _fill(  # noqa: PLR0917 - a compiled kernel takes plain arrays
 
 
 @njit(cache=True)
-def _balance(  # noqa: PLR0917 - a compiled kernel takes plain arrays
+def _balance(
     seconds: Floats,
     extra: Floats,
     model: Floats,

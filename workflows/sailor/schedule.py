@@ -43,7 +43,7 @@ def _transfer(end: float, link_free: float, seconds: float, blocking: bool) -> t
 
 
 @njit(cache=True)
-def _advance(  # noqa: PLR0917 - a compiled kernel takes plain arrays
+def _advance(
     forward: Floats,
     backward: Floats,
     send_forward: Floats,

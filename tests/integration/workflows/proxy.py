@@ -24,7 +24,7 @@ class Proxy:
 
     def __init__(self, url: str, *, notifications: bool = True) -> None:
         info = psycopg.conninfo.conninfo_to_dict(url)
-        self._target = str(info.get("host", "127.0.0.1")), int(info.get("port", 5432))
+        self._target = str(info.get("host", "127.0.0.1")), int(info.get("port") or 5432)
         self._notifications = notifications
         self._server = socket.create_server(("127.0.0.1", 0))
         self._sockets: list[socket.socket] = []

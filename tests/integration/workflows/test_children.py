@@ -63,10 +63,14 @@ def _fan_out(lab: Lab, tmp_path: Path, count: int, record_property: Any) -> None
         path = tmp_path / f"replays-{need}"
         begun = time.monotonic()
         run_id = lab.start("fan", n=count, need=need, path=str(path))
-        lab.until(lambda run_id=run_id: lab.row(run_id)["finished_at"], 170)
-        assert lab.output(run_id) == (need or count)
+        assert _finished(lab, run_id)["output"] == (need or count)
         record_property(f"fan_out_{count}_need_{need}_s", time.monotonic() - begun)
         assert len(path.read_text().splitlines()) <= 4
+
+
+def _finished(lab: Lab, run_id: str) -> dict[str, Any]:
+    lab.until(lambda: lab.row(run_id)["finished_at"], 170)
+    return lab.row(run_id)
 
 
 @pytest.mark.parametrize(

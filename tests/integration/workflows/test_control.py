@@ -66,11 +66,13 @@ def _is_alive(pid: int) -> bool:
 
 def test_a_running_function_is_interrupted(lab: Lab, running: Running) -> None:
     run_id = lab.start("long_function", seconds=60.0)
-    lab.until(lambda: lab.query("SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep'"))
+    lab.until(
+        lambda: lab.query("SELECT 1 AS one FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
+    )
     cancel(lab, run_id)
     lab.until(lambda: not running.executor._driving, 5.0)
     assert lab.effects() == []
-    assert not lab.query("SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
+    assert not lab.query("SELECT 1 AS one FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
 
 
 def test_code_that_loops_in_an_executor_is_interrupted(
@@ -144,7 +146,7 @@ def test_a_long_run_is_deleted_in_batches(lab: Lab) -> None:
     with pytest.raises(WrongState):  # half of it is gone
         lab.ask(lab.store.fork(run_id, 1, "f", "test"))
     lab.ask(lab.store.delete(run_id, 30000))
-    assert lab.query("SELECT FROM apiary.operation WHERE run_id = %s", run_id) == []
+    assert lab.query("SELECT 1 AS one FROM apiary.operation WHERE run_id = %s", run_id) == []
     assert lab.run_inside("writes", n=1).created
 
 
@@ -213,7 +215,7 @@ def test_a_predicate_decides_what_is_tried_again(
 
 @pytest.mark.parametrize(
     ("workflow", "code", "text"),
-    [("unstored", "BAD_RESULT", "w.unstorable"), ("oversized", "PAYLOAD_TOO_LARGE", "w.huge")],
+    [("unstored", "BAD_RESULT", "unstorable"), ("oversized", "PAYLOAD_TOO_LARGE", "huge")],
 )
 def test_a_result_that_cannot_be_stored_fails_at_once(
     lab: Lab, running: Running, tmp_path: Path, workflow: str, code: str, text: str

@@ -140,7 +140,7 @@ def _recover(lab: Lab, runs: int, calls: int, patience_s: float, record_property
     def ended() -> bool:
         nonlocal most
         most = max(most, len(executor.executor._driving))
-        left = "SELECT FROM apiary.run WHERE finished_at IS NULL LIMIT 1"
+        left = "SELECT 1 AS one FROM apiary.run WHERE finished_at IS NULL LIMIT 1"
         return not lab.query(left)
 
     lab.until(ended, patience_s)

@@ -289,7 +289,8 @@ def _settings(lab: Lab) -> tuple[str, str]:
             assert row is not None
             return row[0], row[1]
 
-    return tuple(lab.ask(ask()))  # type: ignore[return-value]
+    found: tuple[str, str] = lab.ask(ask())
+    return found
 
 
 def test_starting_one_id_many_times_runs_it_once(lab: Lab) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -53,7 +53,8 @@ def test_a_run_goes_only_where_the_table_says(
     connection: psycopg.Connection[Any], before: str, after: str
 ) -> None:
     allowed = connection.execute(
-        "SELECT FROM apiary.transition WHERE from_status = %s AND to_status = %s", [before, after]
+        "SELECT 1 AS one FROM apiary.transition WHERE from_status = %s AND to_status = %s",
+        [before, after],
     ).fetchone()
     with connection.transaction(force_rollback=True):
         connection.execute(
@@ -124,7 +125,8 @@ class RunsMachine(RuleBasedStateMachine):
         if status == "RUNNING" and epoch == run.epoch:
             self.lab.ask(work())
             unread = self.lab.query(
-                "SELECT FROM apiary.mailbox WHERE run_id = %s AND taken_by_seq IS NULL", run_id
+                "SELECT 1 AS one FROM apiary.mailbox WHERE run_id = %s AND taken_by_seq IS NULL",
+                run_id,
             )
             self.model[run_id] = ("QUEUED" if then == "WAITING" and unread else then, epoch)
         else:
@@ -172,6 +174,7 @@ def test_runs_behave_like_their_model(shared: Lab) -> None:
         settings=settings(
             max_examples=int(os.environ.get("APIARY_STATEFUL_EXAMPLES", "8")),
             stateful_step_count=20,
+            phases=[Phase.explicit, Phase.generate],
             deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
