@@ -101,8 +101,19 @@ class Application:
         self.backend = backend
         self.name = name
         self.provenance = "full"
-        self.enter: Any = None  # plan that runs the pending body with the application's role
+        self._enter: Any = None
         self._loaded: dict[str, LoadedDeployment] = {}
+
+    @property
+    def enter(self) -> Any:
+        """The plan that runs the pending body with the application's role.
+
+        Prepared when it is first needed: within apiary.invoke, whose owner may see what it calls. A
+        workflow's own code runs as the runtime role, which may not.
+        """
+        if self._enter is None:
+            self._enter = plpy.prepare(f"SELECT apiary_app.{plpy.quote_ident(self.name)}()")
+        return self._enter
 
     def loaded(self, deployment: str) -> LoadedDeployment | None:
         """The deployment, if this backend has loaded it."""
@@ -151,7 +162,6 @@ class Backend:
         if application is None or application.provenance != rows[0]["provenance"]:
             application = self._applications[name] = Application(self, name)
             application.provenance = rows[0]["provenance"]
-            application.enter = plpy.prepare(f"SELECT apiary_app.{plpy.quote_ident(name)}()")
         return application, rows[0]["current"]
 
 
