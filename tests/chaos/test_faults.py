@@ -42,7 +42,17 @@ def finish(url: str, job: Job, within_s: float = 33.0) -> RunOutcome:
         async with PostgresEngine(url, PostgresSettings(acquire_timeout_s=5.0)) as engine:
             return await Driver(engine).finish(job, within_s)
 
-    return asyncio.run(work())
+    try:
+        return asyncio.run(work())
+    except AssertionError as error:  # say where it hangs
+        hanging = query(
+            url,
+            "SELECT to_json(r) || '' FROM (SELECT run_id, status, executor, epoch, adoptions,"
+            " waiting_for, waiting_left, ready_at, ready_at - apiary.clock() AS ready_in,"
+            " (SELECT max(seq) FROM apiary.operation o WHERE o.run_id = u.run_id) AS operations"
+            " FROM apiary.run u WHERE finished_at IS NULL) r",
+        )
+        raise AssertionError("\n".join([str(error), *hanging])) from error
 
 
 def in_background(work: Callable[[], RunOutcome]) -> Future[RunOutcome]:
@@ -141,6 +151,16 @@ def test_a_reply_to_an_executor_is_lost(place: Place, what: str) -> None:
         assert proxy.lost == 1
     assert answer.status == "SUCCEEDED"
     assert finish(place.url, MIXED) == answer
+    place.check()
+
+
+def test_a_reply_is_lost_of_a_function_that_recorded_reads(place: Place) -> None:
+    outside = Job(run_id="run", workflow="flows.five", input=FIVE.input, executor_only=True)
+    with lossy_proxy(place.url) as proxy:
+        proxy.lose(b"effects.bump")
+        with executors(proxy.url(), place.side, place.log, ["behind"]):
+            assert finish(place.url, outside, 60.0).status == "SUCCEEDED"
+        assert proxy.lost == 1
     place.check()
 
 
