@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import json.encoder as json_encoder
 from collections.abc import Callable, Iterable
+from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any
 
 from apiary.authoring.codec import (
@@ -32,29 +33,29 @@ from apiary.authoring.scalars import SCALAR_CODECS, check_text, untag, write_tex
 CONTAINER_TAGS = frozenset({"$tuple", "$set", "$frozenset", "$dict"})
 
 
-def compact_encoder(*, sort_keys: bool) -> Callable[[Any], str]:
-    """A function from documents to compact JSON text, whose encoder is made once."""
+def compact_encoder(
+    *,
+    sort_keys: bool = False,
+    ascii_only: bool = False,
+    default: Callable[[Any], Any] | None = None,
+) -> Callable[[Any], str]:
+    """A function from documents to compact JSON text, whose encoder is made once.
+
+    ``default`` gives a document for what JSON has no form for, as in `json.dumps`.
+    """
     encoder = json.JSONEncoder(
-        ensure_ascii=False,
+        ensure_ascii=ascii_only,
         allow_nan=False,
         separators=(",", ":"),
         sort_keys=sort_keys,
         check_circular=False,
+        default=default,
     )
+    write_text = encode_basestring_ascii if ascii_only else encode_basestring
     make: Any = getattr(json_encoder, "c_make_encoder", None)  # the accelerator may be missing
     if make is None:
         return encoder.encode
-    iterate = make(
-        None,
-        encoder.default,
-        json_encoder.encode_basestring,
-        None,
-        ":",
-        ",",
-        sort_keys,
-        False,
-        False,
-    )
+    iterate = make(None, encoder.default, write_text, None, ":", ",", sort_keys, False, False)
 
     def encode(document: Any) -> str:
         return "".join(iterate(document, 0))

@@ -1,8 +1,8 @@
 """What `apiary dev` runs: one process group, in one folder, until a signal.
 
 Started in this order and stopped in the opposite one: the folder's lock, PostgreSQL, the platform
-in it, the server. The first SIGINT, SIGTERM or SIGHUP stops all of it cleanly; the second ends it at
-once (the database recovers at the next start).
+in it, the server, the executor. The first SIGINT, SIGTERM or SIGHUP stops all of it cleanly; the
+second ends it at once (the database recovers at the next start).
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from types import FrameType
 
 from ..authoring.bundle import Bundle
 from ..errors import ConflictError, UnavailableError
+from ..execution.executor import ExecutorSettings
 from ..local import PrivateCluster
 from ..local.processes import ProcessMark
 from ..server import Server, ServerSettings
 from .devdatabase import DevDatabase, existing_database, private_database
 from .devstate import STATE_FOLDER, DevRecord, running_dev
+from .executing import executing
 from .failures import INTERRUPTED
 from .output import note
 from .settings import DEFAULT_ADDRESS, Setting
@@ -76,7 +78,8 @@ class Development:
         )
         stopping = asyncio.Event()
         self._signals.on_first(asyncio.get_running_loop(), stopping.set)
-        async with Server(settings) as server:
+        executor = executing(database.runtime_url, ExecutorSettings(name="dev"))
+        async with Server(settings) as server, executor:
             record = self._record(server.address, database)
             record.write()
             try:

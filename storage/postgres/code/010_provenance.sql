@@ -109,11 +109,14 @@ BEGIN
     IF TG_OP = 'INSERT' THEN
         INSERT INTO provenance.write_event (relation, operation, key, after, statement)
         SELECT %2$L, 'I', %3$s, pg_catalog.to_jsonb(n.*), v_statement FROM new_rows n;
-    ELSIF TG_OP = 'UPDATE' AND (SELECT pg_catalog.count(*) FROM new_rows) = 1 THEN
+    ELSIF TG_OP = 'UPDATE' THEN
+        -- One row, as nearly always: nothing has to be paired.
         INSERT INTO provenance.write_event (relation, operation, key, new_key, before, after, statement)
         SELECT %2$L, 'U', %4$s, nullif(%3$s, %4$s), pg_catalog.to_jsonb(o.*), pg_catalog.to_jsonb(n.*), v_statement
-          FROM old_rows o, new_rows n;
-    ELSIF TG_OP = 'UPDATE' THEN
+          FROM old_rows o, new_rows n WHERE (SELECT pg_catalog.count(*) FROM new_rows) = 1;
+        IF FOUND THEN
+            RETURN NULL;
+        END IF;
         INSERT INTO provenance.write_event (relation, operation, key, new_key, before, after, statement)
         SELECT %2$L, 'U', x.key, CASE WHEN x.new_key IS DISTINCT FROM x.key THEN x.new_key END,
                x.before, x.after, v_statement

@@ -71,7 +71,7 @@ DECLARE
 BEGIN
     IF v_outcome ->> 'error' IS NOT NULL THEN
         RAISE EXCEPTION '%: %', v_outcome #>> '{error,type}', v_outcome #>> '{error,message}'
-            USING ERRCODE = 'AP004', DETAIL = v_outcome ->> 'error';
+            USING ERRCODE = 'AP008', DETAIL = v_outcome ->> 'error';
     END IF;
     RETURN v_outcome -> 'output';
 END

@@ -46,7 +46,9 @@ DECLARE
     v_status text := CASE WHEN p_executor IS NOT NULL THEN 'RUNNING'
                           WHEN p_start_at > v_now THEN 'SCHEDULED' ELSE 'QUEUED' END;
 BEGIN
-    IF p_queue IS NOT NULL AND NOT EXISTS (SELECT FROM apiary.queue q WHERE q.name = p_queue) THEN
+    -- The lock is what a foreign key would take: apiary.delete_queue waits for it, or is waited for.
+    PERFORM FROM apiary.queue q WHERE q.name = p_queue FOR KEY SHARE;
+    IF p_queue IS NOT NULL AND NOT FOUND THEN
         RAISE EXCEPTION 'no queue %', p_queue USING ERRCODE = 'AP006', DETAIL = 'queue ' || p_queue;
     END IF;
     IF p_parent_run_id IS NOT NULL THEN

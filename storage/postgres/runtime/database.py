@@ -21,6 +21,7 @@ import plpy  # type: ignore[import-not-found]
 from apiary.authoring.codec import printable
 from apiary.authoring.columns import TEMPORAL_PARAMETERS, readable, temporal_reader
 from apiary.authoring.database import Database, Row, insert_over_arrays
+from apiary.authoring.dynamic import compact_encoder
 from apiary.authoring.values import ValueProblem, codec_for
 from apiary.errors import BadArgument, BadResult, StatementError
 
@@ -349,13 +350,16 @@ class PlpyDatabase(Database):
         self._reads.append(noted)
 
 
+_encode_readable = compact_encoder(ascii_only=True, default=readable)
+
+
 def _readable_json(document: Any) -> str:
     """A document of the log of reads: its values as text where JSON has no form for them.
 
     It must also be readable as jsonb, which holds neither U+0000 nor lone surrogates.
     """
     try:
-        text = json.dumps(document, default=readable, allow_nan=False)
+        text = _encode_readable(document)
     except (TypeError, ValueError):  # a key that is no text; NaN or an infinity
         text = json.dumps(_storable(document))
     if "\\u0000" in text or "\\ud" in text:

@@ -31,8 +31,8 @@ _default_isolation_level = ctypes.c_int.in_dll(_backend, "DefaultXactIsoLevel")
 _statement_timeout = ctypes.c_int.in_dll(_backend, "StatementTimeout")
 _ISOLATIONS = ("read uncommitted", "read committed", "repeatable read", "serializable")
 
-_transaction_id = _backend.GetTopTransactionIdIfAny
-_transaction_id.restype = ctypes.c_uint32
+_transaction_id = _backend.GetTopFullTransactionIdIfAny
+_transaction_id.restype = ctypes.c_uint64
 
 # Of utils/elog.h and utils/timeout.h, the same in all supported versions.
 _FATAL_LEVEL = 22
@@ -55,6 +55,11 @@ def interrupt_pending() -> bool:
 def has_transaction_id() -> bool:
     """Whether the running transaction has written anything (or has asked for its own id)."""
     return _transaction_id() != 0
+
+
+def transaction_id() -> str:
+    """The running transaction's id, as pg_current_xact_id() shows it."""
+    return str(_transaction_id())
 
 
 def transaction_isolation() -> str:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """What is recorded of one function call; JSON columns are JSON text already."""
 
     seq: int
@@ -27,9 +25,9 @@ class Operation:
     log: str | None
 
     def values(self) -> list[Any]:
-        """The columns' values, in the order of `_OPERATION_COLUMNS`."""
+        """The columns' values, in the order of `_STORED_COLUMNS`."""
         status = "SUCCEEDED" if self.error is None else "FAILED"
-        return [status, *(getattr(self, name) for name in _OPERATION_COLUMNS)]
+        return [status, *(getattr(self, name) for name in _STORED_COLUMNS)]
 
     def deferred(self) -> str:
         """The operation as an element of the array that apiary.insert_operations takes."""
@@ -42,21 +40,20 @@ class Operation:
         return f"{{{','.join(parts)}}}"
 
 
-_OPERATION_COLUMNS = tuple(field.name for field in fields(Operation))
+_OPERATION_COLUMNS = Operation._fields
 _JSON_COLUMNS = {"input", "output", "error", "reads", "calls"}
-_SQL_TYPES = {"int": "int4", "float": "float8", "bool": "bool"}
+# The times are the transaction's begin and the database's clock: cheaper than passing them.
+_STORED_COLUMNS = tuple(name for name in _OPERATION_COLUMNS if not name.endswith("_at"))
+_SQL_TYPES = {"seq": "int4", "attempt": "int4", "read_only": "bool"}
 OPERATION_TYPES = ["text"] * 6 + [
-    "json" if field.name in _JSON_COLUMNS else _SQL_TYPES.get(str(field.type), "text")
-    for field in fields(Operation)
+    "json" if name in _JSON_COLUMNS else _SQL_TYPES.get(name, "text") for name in _STORED_COLUMNS
 ]
-_PLACEHOLDERS = [
-    f"pg_catalog.to_timestamp(${number})" if name.endswith("_at") else f"${number}"
-    for number, name in enumerate(_OPERATION_COLUMNS, start=7)
-]
+_PLACEHOLDERS = [f"${number}" for number in range(7, 7 + len(_STORED_COLUMNS))]
 INSERT_OPERATION = (
-    "INSERT INTO apiary.operation (kind, run_id, application, deployment, principal, trace, status, "
-    f"{', '.join(_OPERATION_COLUMNS)}) VALUES ('function', $1, $2, $3, $4, $5, $6, "
-    f"{', '.join(_PLACEHOLDERS)}) RETURNING xid"
+    "INSERT INTO apiary.operation (kind, started_at, finished_at,"
+    " run_id, application, deployment, principal, trace, status,"
+    f" {', '.join(_STORED_COLUMNS)}) VALUES ('function', pg_catalog.now(),"
+    f" pg_catalog.clock_timestamp(), $1, $2, $3, $4, $5, $6, {', '.join(_PLACEHOLDERS)})"
 )
 INSERT_DEFERRED = "SELECT apiary.insert_operations($1, $2, $3, $4, $5, $6)"
 
@@ -83,8 +80,9 @@ def outcome_text(
     unrecorded: str | None,
 ) -> str:
     """An outcome as JSON text; output, error and unrecorded are JSON text already."""
+    shown_xid = f'"{xid}"' if xid else "null"
     return (
         f'{{"output":{output or "null"},"error":{error or "null"},"deployment":"{deployment}",'
-        f'"xid":{json.dumps(xid)},"replayed":{"true" if replayed else "false"},'
+        f'"xid":{shown_xid},"replayed":{"true" if replayed else "false"},'
         f'"unrecorded":{unrecorded or "null"}}}'
     )

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from apiary.testing import TestServer
 from .conftest import Dev, apiary, result
 
 Start = Callable[..., Dev]
+OBSERVED_S = 10
 
 
 def alive(pid: int) -> bool:
@@ -202,3 +204,25 @@ def test_a_database_that_goes_away_by_itself_ends_it(folder: Path, start_dev: St
     os.kill(dev.postmaster(), signal.SIGQUIT)
     assert dev.ended() == 69
     assert "ended by itself" in dev.log
+
+
+def test_an_idle_dev_leaves_its_database_in_peace(folder: Path, start_dev: Start) -> None:
+    dev = start_dev(folder).start()
+    credentials = json.loads((folder / ".apiary/postgres/credentials.json").read_text())
+    url = psycopg.conninfo.make_conninfo(
+        dev.record.database_url.partition("?")[0],
+        user=credentials["user"],
+        password=credentials["password"],
+    )
+    with psycopg.connect(url, autocommit=True) as connection:
+        if connection.execute("SHOW shared_preload_libraries").fetchone() == ("",):
+            pytest.skip("the server has no pg_stat_statements")
+        connection.execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
+        connection.execute("SELECT pg_stat_statements_reset()")
+        time.sleep(OBSERVED_S)  # the rate over a time is what is measured
+        row = connection.execute(
+            "SELECT coalesce(sum(calls), 0)::int FROM pg_stat_statements"
+            " WHERE userid <> current_user::regrole"
+        ).fetchone()
+    assert row is not None
+    assert 0 < row[0] <= 2 * OBSERVED_S

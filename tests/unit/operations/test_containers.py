@@ -39,7 +39,7 @@ def services(compose: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_there_is_a_database_with_migrations_a_server_and_executors(
     compose: dict[str, Any],
 ) -> None:
-    assert {"postgres", "migrate", "server"} <= set(services(compose))
+    assert {"postgres", "migrate", "server", "executor"} <= set(services(compose))
 
 
 def test_what_is_built_has_a_dockerfile(compose: dict[str, Any]) -> None:
