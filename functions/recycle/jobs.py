@@ -34,7 +34,7 @@ def create_job(
     db: Database,
     job_id: str,
     plan_set_id: str,
-    run_id: str,
+    run: str,
     expected_iterations: float = 1000.0,
     copy_us: float = 0.0,
     allow_moves: bool = True,
@@ -69,7 +69,7 @@ def create_job(
         list(counts),
         key,
         _plan_id(db, plan_set_id, key),
-        run_id,
+        run,
     )
     if not new:
         return _same_job(db, job_id, (plan_set_id, expected_iterations, copy_us, allow_moves))

@@ -38,7 +38,7 @@ MAX_OPS = 50_000
 
 @function
 def open_plan_set(
-    db: Database, plan_set_id: str, request: PlanRequest, run_id: str
+    db: Database, plan_set_id: str, request: PlanRequest, run: str
 ) -> list[list[list[int]]]:
     """Store a plan set without plans; the counts among which each plan is to be chosen."""
     job = _job_of(db, request)
@@ -71,7 +71,7 @@ def open_plan_set(
         request.seed,
         request.scope,
         json.loads(json.dumps(job.to_json())),
-        run_id,
+        run,
     )
     if not new:
         raise Conflict(
@@ -120,7 +120,7 @@ def plan_setting(db: Database, plan_set_id: str) -> PlanSetting:
 
 
 @function
-def begin_plan(db: Database, plan_set_id: str, counts: list[int], run_id: str) -> int:
+def begin_plan(db: Database, plan_set_id: str, counts: list[int], run: str) -> int:
     """Begin to write a plan, in portions; its id. It is seen by nobody until it is sealed."""
     setting = plan_setting(db, plan_set_id)
     plan_id: int = db.value(
@@ -130,7 +130,7 @@ def begin_plan(db: Database, plan_set_id: str, counts: list[int], run_id: str) -
         plan_key(counts, setting.objective, split=setting.split),
         counts,
         sum(counts),
-        run_id,
+        run,
     )
     return plan_id
 

@@ -19,7 +19,7 @@ def store_profile(
     source: Literal["samples", "layers"],
     times: list[OperationTime],
     memory: list[StageBytes],
-    run_id: str,
+    run: str,
 ) -> str:
     """Store a profile; its id. The same again changes nothing, other figures are a Conflict."""
     stages = 1 + max((row.stage for row in times), default=-1)
@@ -33,7 +33,7 @@ def store_profile(
         profile_id,
         source,
         stages,
-        run_id,
+        run,
     )
     if not new:
         _require_same(db, profile_id, times, memory)

@@ -30,7 +30,7 @@ def store_simulation(
     figures: list[SimulationFigures],
     horizon_s: float,
     events: int,
-    run_id: str,
+    run: str,
     mtbf_s: float | None = None,
     repair_s: float | None = None,
     seed: int | None = None,
@@ -56,7 +56,7 @@ def store_simulation(
                 f.normalised,
                 f.downtime_s,
                 f.restarts,
-                run_id,
+                run,
             )
             for f in figures
         ],
@@ -65,23 +65,23 @@ def store_simulation(
 
 
 @function
-def store_picture(db: Database, run_id: str, name: str, svg: str) -> None:
+def store_picture(db: Database, run: str, name: str, svg: str) -> None:
     """Store a picture of a run, in place of the one of the same name."""
     db.execute(
         "INSERT INTO recycle.picture (run_id, name, svg) VALUES ($1, $2, $3)"
         " ON CONFLICT (run_id, name) DO UPDATE SET svg = excluded.svg",
-        run_id,
+        run,
         name,
         svg,
     )
 
 
 @function
-def picture(db: Database, run_id: str, name: str) -> str:
+def picture(db: Database, run: str, name: str) -> str:
     """The SVG text of a picture."""
     svg: str | None = db.value(
-        "SELECT svg FROM recycle.picture WHERE run_id = $1 AND name = $2", run_id, name
+        "SELECT svg FROM recycle.picture WHERE run_id = $1 AND name = $2", run, name
     )
     if svg is None:
-        raise UnknownId(f"run {run_id!r} has no picture {name!r}", kind="picture", id=name)
+        raise UnknownId(f"run {run!r} has no picture {name!r}", kind="picture", id=name)
     return svg

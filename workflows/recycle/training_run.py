@@ -166,10 +166,7 @@ def _start(
     module: str, directory: Path, arguments: Sequence[str], name: str
 ) -> subprocess.Popen[bytes]:
     # A service writes the sources that its processes are to run; else those of this process.
-    sources = [
-        str(directory.resolve() / SOURCES_FOLDER),
-        *(str(Path(path).resolve()) for path in sys.path),
-    ]
+    places = [directory / SOURCES_FOLDER, *map(Path, sys.path)]
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(str(place.resolve()) for place in places),
         # Gloo otherwise asks for the name of the machine, which need not resolve.
