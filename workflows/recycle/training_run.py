@@ -19,9 +19,9 @@ from workflows.recycle.control import ControlStore, FileControlStore
 from workflows.recycle.errors import InvalidArgument, TrainingFailed
 from workflows.recycle.failures import plan_key
 from workflows.recycle.job import Worker
+from workflows.recycle.schedule import Schedule
 from workflows.recycle.state import Event, JobState, initial_state
 from workflows.recycle.training_controller import Controller, die_at
-from workflows.recycle.schedule import Schedule
 from workflows.recycle.training_spec import (
     CONTROL_FILE,
     SOURCES_FOLDER,

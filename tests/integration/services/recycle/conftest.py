@@ -20,12 +20,8 @@ from apiary.execution.listening import Listener
 from apiary.execution.starting import RunOptions, Starter
 from apiary.testing import Platform, TestServer
 
-pytest.importorskip("numpy", reason="the models need numpy: install the services extra")
-pytest.importorskip("ortools", reason="plans need ortools: install the services extra")
-pytest.importorskip("matplotlib", reason="pictures need matplotlib: install the services extra")
-
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT", "STUCK")
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 
 class Service:

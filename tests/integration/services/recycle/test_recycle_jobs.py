@@ -13,6 +13,10 @@ import pytest
 from apiary.errors import FunctionError
 from tests.integration.services.recycle.conftest import Service
 
+pytest.importorskip("numpy", reason="the models need numpy: install the services extra")
+pytest.importorskip("ortools", reason="plans need ortools: install the services extra")
+pytest.importorskip("matplotlib", reason="pictures need matplotlib: install the services extra")
+
 UNIT = {"forward": [1.0], "input_grad": [1.0], "weight_grad": [1.0]}
 
 

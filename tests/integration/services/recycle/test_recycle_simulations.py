@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +11,12 @@ import pytest
 from apiary.errors import FunctionError
 from tests.integration.services.recycle.conftest import Service
 
+pytest.importorskip("numpy", reason="the models need numpy: install the services extra")
+pytest.importorskip("ortools", reason="plans need ortools: install the services extra")
+pytest.importorskip("matplotlib", reason="pictures need matplotlib: install the services extra")
+
 MS = {"forward": [30.0], "input_grad": [30.0], "weight_grad": [30.0]}
+README = Path(__file__).parents[4] / "workflows" / "recycle" / "README.md"
 SYSTEMS = ["recycle", "oobleck", "bamboo"]
 
 
@@ -102,3 +109,14 @@ def test_an_unknown_plan_set(service: Service) -> None:
     with pytest.raises(FunctionError) as caught:
         simulate(service, "none", {"horizon_s": 10.0, "mtbf_s": 5.0})
     assert caught.value.code == "UNKNOWN_ID"
+
+
+def test_the_queries_of_the_readme_run(service: Service, plan_set: str) -> None:
+    """Those that need a run of the names used there only have to be valid."""
+    blocks = re.findall(r"```sql\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 4
+    first = service.query(blocks[0].replace("'s4'", f"'{plan_set}'"))
+    assert [row["failures"] for row in first] == [0, 1]
+    assert all(0 <= row["bubble"] < 0.5 for row in first)
+    for statement in "".join(blocks[1:]).split(";"):
+        service.query(statement)
