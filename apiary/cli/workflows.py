@@ -118,7 +118,7 @@ def start(
 
     Exit codes with --wait: 1 when the run failed, 124 when it was out of time, 130 for Ctrl-C.
 
-    Example: apiary workflow start trips.book_trip customer=ada hotel_id:=3 --id trip-42 --wait
+    Example: apiary workflow start trips.book customer_id:=9 longitude:=2.35 latitude:=48.85 --id trip-42 --wait
     """
     from ..client.records import StartOptions
     from ..errors import BadArgument
@@ -259,7 +259,7 @@ def explain(
 ) -> None:
     """Show where the runs of a workflow take place, in the database or in executors, and why.
 
-    Example: apiary workflow explain trips.book_trip
+    Example: apiary workflow explain trips.book
     """
     with open_client(server, token, tls_ca) as client:
         found = client.explain_workflow(workflow, settings.application(application).value)
