@@ -28,7 +28,7 @@ group = typer.Typer(
     help="Workflows: start runs, follow them, take them in hand.", no_args_is_help=True
 )
 
-Name = Annotated[str, typer.Argument(metavar="WORKFLOW", help="As in trips.book_trip.")]
+Name = Annotated[str, typer.Argument(metavar="WORKFLOW", help="As in trips.book.")]
 NewRunId = Annotated[
     str | None,
     typer.Option(
@@ -83,7 +83,7 @@ def register(app: typer.Typer) -> None:
     """Add the group."""
     group.command()(start)
     group.command("list")(list_workflows)
-    group.command()(runs.get)
+    group.command()(get)
     group.command()(steps)
     group.command()(why)
     group.command()(explain)
@@ -118,7 +118,7 @@ def start(
 
     Exit codes with --wait: 1 when the run failed, 124 when it was out of time, 130 for Ctrl-C.
 
-    Example: apiary workflow start trips.book customer_id:=9 longitude:=2.35 latitude:=48.85 --id trip-42 --wait
+    Example: apiary workflow start trips.book customer_id:=9 longitude:=2.35 latitude:=48.85 --wait
     """
     from ..client.records import StartOptions
     from ..errors import BadArgument
@@ -217,6 +217,20 @@ def list_workflows(
         ("workflow", "application", "runs", "what it does"),
         ((w.name, w.application, _place(w), w.doc.partition("\n")[0]) for w in found),
     )
+
+
+def get(
+    run_id: runs.RunId,
+    server: Server = None,
+    token: Token = None,
+    tls_ca: TlsCa = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show one run with its operations and attempts, and what they printed.
+
+    Example: apiary workflow get trip-42
+    """
+    runs.get(run_id, server, token, tls_ca, output)
 
 
 def steps(
