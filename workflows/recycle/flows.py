@@ -132,7 +132,7 @@ def summarise_samples(
     samples: list[dict[str, list[float]]], unit: Literal["us", "ms", "s"]
 ) -> list[OperationTime]:
     """Median, 95th percentile and count of every operation of every stage."""
-    from workflows.recycle.profiles import profile_stage  # noqa: PLC0415
+    from workflows.recycle.profiles import profile_stage
 
     with declared():
         stages = [profile_stage(stage, unit=unit) for stage in samples]
@@ -248,7 +248,7 @@ def plan_counts(plan_set_id: str, candidates: list[list[int]]) -> int:
 @step(process=True, retries=2)
 def make_plan(plan_set_id: str, candidates: list[list[int]]) -> int:
     """Compute a plan, check it, and store it: the first one that is stored for its key counts."""
-    from workflows.recycle.stored import make_and_store  # noqa: PLC0415
+    from workflows.recycle.stored import make_and_store
 
     with declared():
         return make_and_store(plan_set_id, candidates)
@@ -257,7 +257,7 @@ def make_plan(plan_set_id: str, candidates: list[list[int]]) -> int:
 @step(process=True)
 def draw_plan_set(summary: PlanSummary) -> list[str]:
     """Pictures of a plan set, stored under its run; their names."""
-    from workflows.recycle.drawings import draw_plans  # noqa: PLC0415
+    from workflows.recycle.drawings import draw_plans
 
     with declared():
         return draw_plans(summary)
@@ -302,7 +302,7 @@ def plan_on_demand(
     plan_set_id: str, failed: list[tuple[int, int]], first: int, rows: int
 ) -> list[OpRow]:
     """The operations of a greedy plan that nobody has stored."""
-    from workflows.recycle.stored import plan_now  # noqa: PLC0415
+    from workflows.recycle.stored import plan_now
 
     with declared():
         return plan_now(plan_set_id, failed)[first : first + rows]
@@ -317,7 +317,7 @@ def validate(plan_id: int) -> list[StoredViolation]:
 @step(process=True)
 def check_plan(plan_id: int) -> list[StoredViolation]:
     """Read a plan and check it with code that the planners do not share."""
-    from workflows.recycle.stored import check_stored  # noqa: PLC0415
+    from workflows.recycle.stored import check_stored
 
     with declared():
         return [
@@ -374,7 +374,7 @@ def run_simulation(
     costs: dict[str, float],
 ) -> SimulationResult:
     """Run the systems, store intervals and pictures."""
-    from workflows.recycle.simulation_service import simulate_stored  # noqa: PLC0415
+    from workflows.recycle.simulation_service import simulate_stored
 
     with declared():
         events, figures = simulate_stored(
@@ -469,7 +469,7 @@ def _unit_times(stages: int) -> list[OperationTime]:
 @step
 def train_processes(job_id: str, spec: TrainingSpec) -> TrainedProcesses:
     """Control the job's processes until its last step is committed."""
-    from workflows.recycle.training_service import train_job  # noqa: PLC0415
+    from workflows.recycle.training_service import train_job
 
     with declared():
         report = train_job(job_id, spec)
@@ -482,7 +482,7 @@ def train_processes(job_id: str, spec: TrainingSpec) -> TrainedProcesses:
 @step(process=True)
 def train_reference(spec: TrainingSpec) -> list[float]:
     """The losses of the same training in one process, without pipelines."""
-    from workflows.recycle.training_reference import reference_losses  # noqa: PLC0415
+    from workflows.recycle.training_reference import reference_losses
 
     return reference_losses(spec)
 
@@ -490,6 +490,6 @@ def train_reference(spec: TrainingSpec) -> list[float]:
 @step
 def remove_training_files(job_id: str) -> None:
     """Remove what the processes shared."""
-    from workflows.recycle.training_service import remove_place  # noqa: PLC0415
+    from workflows.recycle.training_service import remove_place
 
     remove_place(job_id)
