@@ -135,7 +135,8 @@ def begin_plan(db: Database, plan_set_id: str, counts: list[int], run: str) -> i
     return plan_id
 
 
-@function
+# Nobody else writes this plan, and its readers wait until it is sealed.
+@function(isolation="read committed")
 def add_ops(db: Database, plan_id: int, ops: list[OpRow]) -> None:
     """Add operations to a plan that is being written; those it has already are left alone."""
     db.execute_many(

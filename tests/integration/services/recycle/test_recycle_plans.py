@@ -185,7 +185,7 @@ def test_the_second_plan_of_the_same_counts_is_thrown_away(service: Service, sma
     draft = service.call("recycle.begin_plan", plan_set_id=small, counts=[1, 1], run="late")
     service.call("recycle.add_ops", plan_id=draft, ops=[[0, 0, "F", 0, 0, 0, 1]])
     assert service.call("recycle.seal_plan", plan_id=draft, figures=figures) == plan_id
-    assert service.query("SELECT FROM recycle.op WHERE plan_id = %s", draft) == []
+    assert service.query("SELECT 1 FROM recycle.op WHERE plan_id = %s", draft) == []
 
 
 def test_an_incomplete_plan_is_not_sealed(service: Service, planned: dict[str, Any]) -> None:
@@ -226,7 +226,7 @@ def test_bad_plan_requests(
     with pytest.raises(FunctionError) as caught:
         service.call("recycle.open_plan_set", plan_set_id="bad", request=request, run="t")
     assert caught.value.code == code
-    assert service.query("SELECT FROM recycle.plan_set WHERE plan_set_id = 'bad'") == []
+    assert service.query("SELECT 1 FROM recycle.plan_set WHERE plan_set_id = 'bad'") == []
 
 
 @pytest.mark.parametrize("change", [{"objective": "fast"}, {"engine": "magic"}])

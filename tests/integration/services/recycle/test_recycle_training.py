@@ -96,7 +96,8 @@ def _has_ended(service: Service, run_id: str) -> bool:
 def _is_waiting(service: Service) -> bool:
     return bool(
         service.query(
-            "SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted", LOCK
+            "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted",
+            LOCK,
         )
     )
 
