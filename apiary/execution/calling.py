@@ -191,7 +191,7 @@ class Calls:
             seq=seq,
             report=self._report,
             invoke=self._invoke_from_step(f"{seq}@{attempt}"),
-            find_class=self._code.find_class,
+            code=self._code,
         )
         output: Any = None
         error: BaseException | None = None

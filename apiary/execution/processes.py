@@ -190,7 +190,7 @@ def _attempt(
         seq=seq,
         report=lambda progress: connection.send(("progress", progress)),
         invoke=invoke,
-        find_class=code.find_class,
+        code=code,
     )
     with running_in(context):
         result = step.body(**step.signature.decode_arguments(document))

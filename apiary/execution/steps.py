@@ -19,6 +19,7 @@ from typing import Any
 from ..authoring.context import Context, running_in
 from ..authoring.decorators import Function, Registered, Step
 from ..authoring.failures import rebuild_exception
+from ..authoring.loader import DeploymentCode
 from ..authoring.values import codec_for, dumps
 from ..errors import DeadlineExceeded, UsageError
 from .processes import ProcessPool, StepTask
@@ -40,7 +41,7 @@ class StepContext(Context):
     seq: int
     report: Callable[[dict[str, Any]], None]  # progress
     invoke: Callable[[str, str], dict[str, Any]]  # a function's name and input -> output or error
-    find_class: Callable[[str, str], type | None]  # of a recorded error
+    code: DeploymentCode
     streams: list[dict[str, Any]] = field(default_factory=list)  # written by this attempt
 
     def call(self, target: Registered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -57,7 +58,7 @@ class StepContext(Context):
         document = target.signature.encode_arguments(args, kwargs)
         outcome = self.invoke(target.name, dumps(document))
         if outcome["error"] is not None:
-            raise rebuild_exception(outcome["error"], self.find_class)
+            raise rebuild_exception(outcome["error"], self.code.find_class)
         return target.signature.decode_result(outcome["output"])
 
     def start(self, target: Registered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -74,6 +75,10 @@ class StepContext(Context):
             key, value = args
             document = _any.encode(value, f"stream {key}")
             self.streams.append({"key": key, "seq": self.seq, "values": [document]})
+            return None
+        if name == "write_sources":
+            (directory,) = args
+            self.code.write(directory)
             return None
         if name == "run_id":
             return self.run_id

@@ -130,3 +130,9 @@ class Analysis:
     workflows: Mapping[str, WorkflowAnalysis]
     steps: Mapping[str, StepAnalysis]
     problems: tuple[Problem, ...]
+
+    @property
+    def modules(self) -> list[str]:
+        """The modules that hold something registered, in order."""
+        found = (*self.functions.values(), *self.workflows.values(), *self.steps.values())
+        return sorted({each.module for each in found})
