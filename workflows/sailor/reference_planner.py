@@ -74,7 +74,7 @@ class _Search:
     def microbatches(self) -> int:
         return self.tables.problem.job.microbatches(self.m, self.width)
 
-    def solve(  # noqa: PLR0917 - the state of the recursion
+    def solve(
         self, i: int, at: int, name: str, regions: Sequence[str], pools: dict[str, Pool], cap: str
     ) -> _Partial | None:
         """Best layout of stages i… on what is left in the regions from `at` on."""
@@ -268,7 +268,7 @@ class _Search:
         totals = [sum(free[g] for _, free in pool) for g in range(len(self.degrees))]
         return at, f"{regions[at]}_{totals}"
 
-    def _with_rest(  # noqa: PLR0917 - the state of the recursion
+    def _with_rest(
         self,
         i: int,
         alone: _Partial,
@@ -431,7 +431,7 @@ def reference_plans(
     return sorted(found, key=lambda entry: entry[1] if throughput else entry[2])
 
 
-def _over_widths(  # noqa: PLR0917 - one step of the outer loop
+def _over_widths(
     search: _Search,
     problem: Problem,
     regions: Sequence[str],
