@@ -8,7 +8,7 @@ from workflows.sailor.plan import parse_availability
 
 from .errors import declared
 
-__all__ = ["current_version", "record_availability", "stored_availability"]
+__all__ = ["current_version", "newest_availability", "record_availability", "stored_availability"]
 
 
 def newest_version(db: Database) -> int | None:
@@ -32,6 +32,12 @@ def stored_availability(db: Database, version: int) -> dict[str, int]:
         version,
     )
     return {f"{row.gpu}_{row.zone}": row.count for row in rows}
+
+
+@function
+def newest_availability(db: Database, run_id: str) -> int:
+    """The newest version; before the first change, one with the example cluster is made."""
+    return current_version(db, run_id)
 
 
 @function

@@ -17,6 +17,7 @@ from .records import GoalSpec, Inputs, PlanRow, Question, Searched, Simulated
 
 __all__ = [
     "ask",
+    "commit_answer",
     "commit_search",
     "plan_row",
     "simulate_plan",
@@ -45,9 +46,10 @@ def question(
     goal: GoalSpec,
     profile: str,
     run_id: str,
+    *,
+    version: int | None = None,
 ) -> Question:
-    """`ask` as a part of another function."""
-    version = None
+    """`ask` as a part of another function; ``version`` is that of ``available``."""
     if available is None:
         version = current_version(db, run_id)
         available = stored_availability(db, version)
@@ -97,7 +99,7 @@ def simulate_plan(
         gpus = sorted({gpu for gpu, _ in plan.gpus_used()})
         zones = sorted({zone for _, zone in plan.gpus_used()})
         inputs = inputs_for(db, model, gpus, zones, profile, run_id)
-        problem = problem_for(db, inputs, plan)
+        problem = plan_problem(db, inputs, plan)
         estimate = simulate(problem, plan, mode=mode)
     plan_id = store_plan(db, problem, inputs, plan, estimate, "given", 0, None, run_id)
     return Simulated(
@@ -112,7 +114,7 @@ def simulate_plan(
     )
 
 
-def problem_for(db: Database, inputs: Inputs, *plans: Plan) -> Problem:
+def plan_problem(db: Database, inputs: Inputs, *plans: Plan) -> Problem:
     """What judging these plans needs of the stored inputs, and no more."""
     used = [place for plan in plans for place in plan.gpus_used()]
     replicas = [r for plan in plans for stage in plan.stages for r in stage.replicas]
@@ -124,6 +126,12 @@ def problem_for(db: Database, inputs: Inputs, *plans: Plan) -> Problem:
         microbatches=sorted({plan.microbatch for plan in plans}),
         degrees=sorted({replica.degree for replica in replicas}),
     )
+
+
+@function
+def commit_answer(db: Database, asked: Question, found: Searched, run_id: str) -> list[PlanRow]:
+    """Store what a planner answered to a question that no change makes stale."""
+    return store_search(db, asked, found, run_id)
 
 
 @function
@@ -145,7 +153,7 @@ def store_search(db: Database, asked: Question, found: Searched, run_id: str) ->
     plans = [Plan.from_json(layout) for layout in found.layouts]
     rows: list[PlanRow] = []
     with declared():
-        problem = problem_for(db, asked.inputs, *plans) if plans else None
+        problem = plan_problem(db, asked.inputs, *plans) if plans else None
         for rank, plan in enumerate(plans):
             assert problem is not None
             estimate = simulate(problem, plan, mode=found.mode)

@@ -1,4 +1,4 @@
-"""Models that need no registration: public shapes, with the global batch of published figures."""
+"""What needs no registration: public model shapes, with the global batch of published figures."""
 
 from __future__ import annotations
 
@@ -38,3 +38,6 @@ EXAMPLE_CLUSTER: Final[Mapping[str, int]] = {
     "V100-16_us-central1-a": 16,
 }
 """What is planned for where nobody ever said what can be had."""
+
+COMPARED: Final = ("sailor", "reference", "amp", "varuna", "atlas", "dtfm")
+"""The planners of a comparison."""

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 COMPILED: Final = "plpy" not in sys.modules and find_spec("numba") is not None
 """whether kernels are compiled in this process"""
@@ -28,5 +28,5 @@ def compiled(body: Kernel) -> Kernel:
         return body
     from numba import njit  # noqa: PLC0415 - not where nothing is compiled
 
-    kernel: Kernel = njit(cache=Path(body.__code__.co_filename).is_file())(body)
-    return kernel
+    stored = Path(body.__code__.co_filename).is_file()
+    return cast("Kernel", njit(cache=stored)(body))
