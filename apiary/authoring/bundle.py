@@ -104,7 +104,7 @@ def _problems(analysis: Analysis) -> DeployError:
 
 
 def _registering(modules: Iterable[SourceModule]) -> list[str]:
-    """The modules that may register something: those under functions/, and those that import apiary.
+    """The modules that may register something: those of functions/, and those importing apiary.
 
     Model libraries do not, and may need packages that the deploying machine lacks.
     """
