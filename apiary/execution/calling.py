@@ -196,7 +196,8 @@ class Calls:
             run_id=run_id,
             seq=seq,
             report=self._report,
-            invoke=self._invoke_from_step(f"{seq}@{attempt}"),
+            # A killed executor leaves no attempt behind: the next one's is told by its claim.
+            invoke=self._invoke_from_step(f"{seq}@{self._context.run.epoch}.{attempt}"),
             code=self._code,
         )
         output: Any = None

@@ -130,10 +130,3 @@ class Analysis:
     workflows: Mapping[str, WorkflowAnalysis]
     steps: Mapping[str, StepAnalysis]
     problems: tuple[Problem, ...]
-
-    @property
-    def modules(self) -> list[str]:
-        """The modules that hold something registered, in order."""
-        found = {each.module for each in self.functions.values()}
-        found |= {each.module for each in self.workflows.values()}
-        return sorted(found | {each.module for each in self.steps.values()})
