@@ -348,20 +348,6 @@ class RunStore:
         fields = [*names.split(), "priority", "queue_key"]
         return StartRequest(run_id=run_id, **dict(zip(fields, rows[0], strict=True)))
 
-    async def ended(self, run_ids: Sequence[str]) -> dict[str, RunOutcome | None]:
-        """Those of the runs that have ended or are stuck; None for an id that is unknown."""
-        rows = await self._rows(
-            "SELECT i.run_id, r.status, r.output, r.error FROM unnest(%s::text[]) AS i (run_id)"
-            " LEFT JOIN apiary.run r ON r.run_id = i.run_id"
-            " WHERE r.run_id IS NULL OR r.finished_at IS NOT NULL OR r.status = 'STUCK'",
-            [list(run_ids)],
-        )
-        return {
-            run_id: status
-            and RunOutcome(run_id=run_id, created=False, status=status, output=output, error=error)
-            for run_id, status, output, error in rows
-        }
-
     async def log_step_attempt(self, run: ClaimedRun, row: dict[str, Any]) -> None:
         """Log an attempt of a step that failed and will be tried again."""
         await self._rows(

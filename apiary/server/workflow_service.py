@@ -49,7 +49,7 @@ from .workflow_messages import (
 __all__ = ["Parts", "WorkflowsService"]
 
 _APPLICATION = "the name of an application"
-_WORKFLOW = "the name of a workflow, as in trips.book_trip"
+_WORKFLOW = "the name of a workflow, as in trips.book"
 _MAX_FIRES = 1000
 _DELETED_AT_ONCE = 100  # runs that are looked up for deleting
 

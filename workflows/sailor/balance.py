@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from workflows.sailor.compiled import compiled
 from workflows.sailor.options import Options
 
 Floats = NDArray[np.float64]
 BISECTIONS = 30
 
 
-@njit(cache=True)
+@compiled
 def _fill(
     limit: float,
     seconds: Floats,
@@ -47,7 +47,7 @@ def _fill(
     return bool(start == layers)
 
 
-@njit(cache=True)
+@compiled
 def _balance(
     seconds: Floats,
     extra: Floats,

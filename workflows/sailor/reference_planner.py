@@ -17,9 +17,8 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise, permutations
 from math import inf
 
-from workflows.sailor.errors import NotAvailable
 from workflows.sailor.memory import plan_memory
-from workflows.sailor.plan import Availability, Plan, Replica, check_available, stages_from_split
+from workflows.sailor.plan import Availability, Plan, Replica, stages_from_split
 from workflows.sailor.prices import region_of
 from workflows.sailor.problem import Problem
 from workflows.sailor.reference_tables import ReferenceTables
@@ -502,12 +501,3 @@ def reference_search(problem: Problem, available: Availability, goal: Goal) -> S
                 skipped_oom=skipped,
             )
     return None
-
-
-def within(plan: Plan, available: Availability) -> bool:
-    """Whether a plan stays inside its cluster; published plans do not always."""
-    try:
-        check_available(plan, available)
-    except NotAvailable:
-        return False
-    return True

@@ -130,11 +130,3 @@ class Analysis:
     workflows: Mapping[str, WorkflowAnalysis]
     steps: Mapping[str, StepAnalysis]
     problems: tuple[Problem, ...]
-
-    @property
-    def modules(self) -> list[str]:
-        """The modules that hold something registered, in order."""
-        found = {function.module for function in self.functions.values()}
-        found |= {workflow.module for workflow in self.workflows.values()}
-        found |= {step.module for step in self.steps.values()}
-        return sorted(found)

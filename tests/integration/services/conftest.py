@@ -59,7 +59,7 @@ class Service:
         )
         return self.loop.run(self._starter.start(request)).run_id
 
-    def wait(self, run_id: str, patience_s: float = 120.0) -> dict[str, Any]:
+    def wait(self, run_id: str, patience_s: float = 300.0) -> dict[str, Any]:
         """The row of a run that has ended."""
         row: dict[str, Any] = self.until(
             lambda: (found := self.row(run_id))["status"] in ENDED and found, patience_s
@@ -79,7 +79,7 @@ class Service:
         (row,) = self.query("SELECT * FROM apiary.run WHERE run_id = %s", run_id)
         return row
 
-    def until(self, condition: Callable[[], Any], patience_s: float = 120.0) -> Any:
+    def until(self, condition: Callable[[], Any], patience_s: float = 300.0) -> Any:
         """The first true value of a condition."""
         ends = time.monotonic() + patience_s
         while not (value := condition()):

@@ -32,7 +32,7 @@ SHAPE = TrainingShape(
     expert_parameters=10,
 )
 POPULARITY = [[70, 10, 10, 10], [10, 10, 10, 70]]
-TRAINING = {"ranks": 2, "steps": 30}
+TRAINING = {"ranks": 2, "steps": 20}
 
 
 @contextmanager

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from apiary.execution.listening import Listener
-from apiary.execution.waiting import Waiters
+from apiary.execution.topics import Topic, Topics
+from apiary.execution.watching import FINISHED
 from apiary.local import PrivateCluster
 from apiary.testing import FAST_SETTINGS
 from tests.integration.workflows.conftest import Lab
@@ -176,9 +177,18 @@ def _many_waiters(lab: Lab, count: int, record_property: Any) -> None:
 
     async def measure() -> tuple[list[float], list[str]]:
         listener = Listener(lab.url)
-        waiters = Waiters(lab.store, listener)
-        await waiters.start()
-        waiting = [asyncio.create_task(waiters.wait(f"w{g}")) for g in range(1, count + 1)]
+        topics = Topics(lab.engine, listener)
+        await topics.start()
+
+        async def end_of(run_id: str) -> str:
+            async with topics.watch(Topic("run", run_id)) as watch:
+                while True:
+                    status = (await lab.store.status([run_id]))[run_id].status
+                    if status in FINISHED:
+                        return status
+                    await watch.changed()
+
+        waiting = [asyncio.create_task(end_of(f"w{g}")) for g in range(1, count + 1)]
         latencies = []
         for _ in range(200):
             begun = time.perf_counter()
@@ -191,9 +201,9 @@ def _many_waiters(lab: Lab, count: int, record_property: Any) -> None:
                 " waiting_left = NULL WHERE status = 'WAITING'"
             )
         ended = await asyncio.gather(*waiting)
-        await waiters.close()
+        await topics.close()
         await listener.close()
-        return sorted(latencies), [outcome.status for outcome in ended]
+        return sorted(latencies), ended
 
     latencies, statuses = lab.ask(measure())
     assert set(statuses) == {"CANCELLED"}

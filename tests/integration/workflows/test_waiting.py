@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -147,26 +146,3 @@ def test_runs_that_wait_are_nowhere_but_in_the_database(lab: Lab, running: Runni
     assert (
         lab.query("SELECT count(*) AS n FROM apiary.run WHERE status = 'WAITING'")[0]["n"] == 10000
     )
-
-
-def test_waiters_for_results_share_one_listener_and_one_query(lab: Lab, running: Running) -> None:
-    from apiary.execution.waiting import Waiters
-
-    async def wait_for_many() -> list[str]:
-        waiters = Waiters(lab.store, running.listener)
-        await waiters.start()
-        try:
-            tasks = [
-                asyncio.create_task(waiters.wait(run_id, 20.0))
-                for run_id in runs
-                for _ in range(500)
-            ]
-            await asyncio.sleep(0)
-            await lab.store.send(runs[0], "a", 1, None)
-            await lab.store.send(runs[1], "a", 2, None)
-            return [outcome.output for outcome in await asyncio.gather(*tasks)]
-        finally:
-            await waiters.close()
-
-    runs = [lab.start("receiver", topic="a") for _ in range(2)]
-    assert lab.ask(wait_for_many()) == [1] * 500 + [2] * 500
