@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 
-from ..errors import BadArgument
+from ..errors import BadArgument, ConfigurationError
 from .hosting import Direct, Hosted, OverGrpc, RestateIngress, Running
 from .systems.engine import Engine
 from .systems.procedure import Procedure
@@ -26,9 +27,14 @@ class System:
     start: Callable[[str], Awaitable[Running]]
     supports: Callable[[Workload], bool]
     provenance: str | None = None  # the level, of Apiary
-    is_peer: bool = False  # needs what `apiary[bench]` installs
+    package: str | None = None  # of a peer: what `apiary[bench]` installs for it
     is_durable: bool = True  # whether a workflow survives a crash
     is_variant: bool = False  # there for its overhead alone
+
+    @property
+    def is_peer(self) -> bool:
+        """Whether it is somebody else's product."""
+        return self.package is not None
 
     @property
     def database(self) -> str:
@@ -114,28 +120,28 @@ _ALL = (
         title="DBOS",
         start=_hosted("dbos"),
         supports=_everything,
-        is_peer=True,
+        package="dbos",
     ),
     System(
         name="absurd",
         title="Absurd",
         start=_hosted("absurd"),
         supports=lambda workload: workload.name != "fan-out-50",
-        is_peer=True,
+        package="absurd_sdk",
     ),
     System(
         name="procrastinate",
         title="Procrastinate",
         start=_hosted("procrastinate"),
         supports=lambda workload: not workload.is_workflow,
-        is_peer=True,
+        package="procrastinate",
     ),
     System(
         name="restate",
         title="Restate",
         start=RestateIngress.start,
         supports=_everything,
-        is_peer=True,
+        package="restate",
     ),
 )
 SYSTEMS: Mapping[str, System] = {system.name: system for system in _ALL}
@@ -151,5 +157,13 @@ def chosen_systems(names: Sequence[str], *, peers: bool) -> list[System]:
             path="system",
         )
     if names:
-        return [system for system in _ALL if system.name in names]
-    return [system for system in _ALL if peers or not system.is_peer]
+        chosen = [system for system in _ALL if system.name in names]
+    else:
+        chosen = [system for system in _ALL if peers or not system.is_peer]
+    missing = [s.name for s in chosen if s.package is not None and find_spec(s.package) is None]
+    if missing:
+        raise ConfigurationError(
+            f"not installed: {', '.join(missing)}",
+            hint="pip install 'apiary[bench]', or make bench-peers in a checkout",
+        )
+    return chosen

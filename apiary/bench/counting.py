@@ -1,8 +1,8 @@
 """What a request costs, by counters that do not depend on how busy the machine is.
 
-Statements from pg_stat_statements (those that clients sent, of one database); commits and bytes from
-the write-ahead log itself, by pg_walinspect between two of its positions; flushes from pg_stat_wal,
-which backends report when they end; processor time from /proc.
+Statements from pg_stat_statements (those that clients sent, of one database); commits and bytes
+from the write-ahead log itself, by pg_walinspect between two of its positions; flushes from
+pg_stat_wal, which backends report when they end; processor time from /proc.
 """
 
 from __future__ import annotations

@@ -32,9 +32,11 @@ _TEMPLATE = "bench_tables"
 
 
 @contextmanager
-def measured_server(folder: Path, settings: Mapping[str, str]) -> Iterator[PrivateCluster]:
+def measured_server(
+    folder: Path, settings: Mapping[str, str] | None = None
+) -> Iterator[PrivateCluster]:
     """A server of the measurement's own; gone afterwards."""
-    cluster = PrivateCluster(folder / "postgres", settings={**SETTINGS, **settings})
+    cluster = PrivateCluster(folder / "postgres", settings={**SETTINGS, **(settings or {})})
     with cluster:
         yield cluster
         cluster.destroy()

@@ -75,8 +75,7 @@ class DelayingProxy:
         return port
 
     def _accepted(self) -> asyncio.Protocol:
-        inward = _Client(self)
-        return inward
+        return _Client(self)
 
     def connect(self, inward: _Client) -> None:
         """Connect to the target for a client that has connected here."""

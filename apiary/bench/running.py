@@ -84,8 +84,6 @@ class _Run:
             for system in plan.systems
             for name in WORKLOADS
         }
-        # Who has had every interleaved request so far, and so must have the same rows.
-        self._in_step = {name: set(plan.systems) for name in WORKLOADS}
         self._watch = Watch()
 
     async def everything(self) -> None:
@@ -120,13 +118,26 @@ class _Run:
     async def _running(self, way: Callable[[str], str]) -> AsyncIterator[dict[str, Running]]:
         running: dict[str, Running] = {}
         try:
-            for system in self._systems:
-                self._say(f"starting {system.name}")
-                running[system.name] = await system.start(way(self._cluster.url(system.database)))
+            self._say(f"starting {', '.join(system.name for system in self._systems)}")
+            await self._start_all(way, running)
             yield running
         finally:
             for name in list(running):
                 await running.pop(name).close()
+
+    async def _start_all(self, way: Callable[[str], str], running: dict[str, Running]) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for system in self._systems:
+                    group.create_task(self._start(system, way, running))
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
+
+    async def _start(
+        self, system: System, way: Callable[[str], str], running: dict[str, Running]
+    ) -> None:
+        running[system.name] = await system.start(way(self._cluster.url(system.database)))
+        self._say(f"{system.name} runs")
 
     def _doing(self, running: dict[str, Running], workload: Workload) -> dict[str, Running]:
         return {

@@ -36,7 +36,9 @@ class Scale:
     stock: int = 2_000  # TPC-C items
 
     def smaller(self, factor: int) -> Scale:
-        """The same with fewer rows, for trying things out."""
+        """The same with fewer rows, for trying things out; the same for 1."""
+        if factor == 1:
+            return self
         return Scale(
             counters=self.counters // factor,
             users=max(100, self.users // factor),

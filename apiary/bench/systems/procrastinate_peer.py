@@ -1,7 +1,7 @@
 """Procrastinate: single functions as jobs, woken by LISTEN/NOTIFY, with a worker in its process.
 
-It has no steps and keeps no results, so that only single functions compare; the answer goes out when
-the job's function returns, before the job is marked as done.
+It has no steps and keeps no results, so that only single functions compare; the answer goes out
+when the job's function returns, before the job is marked as done.
 """
 
 from __future__ import annotations
