@@ -32,7 +32,7 @@ bench: setup ## Measure; prints figures, asserts none
 	    $(BIN)/python -m tests.benchmarks.$$(basename $$file .py) $(ARGS) || exit; done
 
 chaos: setup ## Kill things at random for longer: make chaos N=2000
-	APIARY_CHAOS_RUNS=$(or $(N),200) $(BIN)/python -m pytest tests/chaos -s $(ARGS)
+	$(BIN)/python -m tests.chaos.campaign --runs $(or $(N),200) $(ARGS)
 
 proto: $(VENV)/.stamp-all ## Generate the Python of apiary/proto
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \

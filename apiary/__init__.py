@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         sleep_until,
         step_key,
         uuid4,
+        write_sources,
         write_stream,
     )
     from .client.aio import AsyncClient
@@ -60,6 +61,7 @@ _HOMES = {
     "step": "authoring.decorators",
     "step_key": "authoring.primitives",
     "uuid4": "authoring.primitives",
+    "write_sources": "authoring.primitives",
     "write_stream": "authoring.primitives",
     "workflow": "authoring.decorators",
 }
@@ -91,6 +93,7 @@ __all__ = [
     "step_key",
     "uuid4",
     "workflow",
+    "write_sources",
     "write_stream",
 ]
 

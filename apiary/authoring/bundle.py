@@ -1,13 +1,16 @@
 """What a deploy sends: an application's content, checked and described, as one JSON document.
 
-Building it imports the application's modules (from the text that was read, not from the folder)
-to see signatures and options, and analyses their source to see what each function's SQL touches.
+Building it analyses the application's source to see what is registered and what each function's
+SQL touches, and imports the modules that may register something (from the text that was read,
+not from the folder) to see signatures and options. All other modules are stored as they are: what
+only a step needs, such as a model that computes with numpy, need not be installed here.
 A bundle's id is a hash of the content that the author wrote, so that the same content is the same
 deployment wherever it is built.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 from collections.abc import Iterable
@@ -61,7 +64,7 @@ def build_bundle(application: Application) -> Bundle:
     deployment = _content_hash(application)
     code = DeploymentCode(deployment, application.modules)
     try:
-        registered = _by_name(_load(code))
+        registered = _by_name(_load(code, _registering(application.modules)))
         functions = [
             _function_row(f, analysis, code) for f in registered if isinstance(f, Function)
         ]
@@ -100,15 +103,41 @@ def _problems(analysis: Analysis) -> DeployError:
     )
 
 
-def _load(code: DeploymentCode) -> list[Registered]:
+def _registering(modules: Iterable[SourceModule]) -> list[str]:
+    """The modules that may register something: those of functions/, and those importing apiary.
+
+    Model libraries do not, and may need packages that the deploying machine lacks.
+    """
+    return [
+        module.name
+        for module in modules
+        if module.name.partition(".")[0] == "functions" or _imports_apiary(module)
+    ]
+
+
+def _imports_apiary(module: SourceModule) -> bool:
+    for node in ast.walk(ast.parse(module.source)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module or ""]
+        else:
+            continue
+        if any(name.partition(".")[0] == "apiary" for name in names):
+            return True
+    return False
+
+
+def _load(code: DeploymentCode, modules: Iterable[str]) -> list[Registered]:
     try:
-        return list(code.registered())
+        return list(code.registered(modules))
     except ApiaryError:
         raise
     except ImportError as error:
         raise DeployError(
             f"the application cannot be imported: {error}",
-            hint=f"install what provides {error.name!r} where you deploy from, or correct it",
+            hint=f"install what provides {error.name!r} where you deploy from, or correct it; what"
+            " only a step needs is imported in the step's body",
             module=error.name,
         ) from error
     except Exception as error:

@@ -10,12 +10,15 @@ deployments live in one process with separate classes and constants, no file is 
 from __future__ import annotations
 
 import builtins
+import os
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
+from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -55,14 +58,27 @@ class DeploymentCode:
             raise TypeError(f"{module}.{qualname} is not a function, step or workflow")
         return found
 
-    def registered(self, roots: Sequence[str] = ("functions", "workflows")) -> Iterator[Registered]:
-        """Every decorated object defined in the modules under ``roots``."""
-        for name in self.modules:
-            if name.partition(".")[0] in roots:
-                module = self.load(name)
-                for value in vars(module).values():
-                    if isinstance(value, Registered) and value.module == module.__name__:
-                        yield value
+    def registered(self, modules: Iterable[str]) -> Iterator[Registered]:
+        """Every decorated object defined in these modules, which are imported for that."""
+        for name in modules:
+            module = self.load(name)
+            for value in vars(module).values():
+                if isinstance(value, Registered) and value.module == module.__name__:
+                    yield value
+
+    def write(self, directory: Path) -> None:
+        """Write all modules as files below a directory, as their application has them.
+
+        With the directory on its PYTHONPATH a program of its own imports the same code, under the
+        names that the application itself uses. Files are replaced whole, so that several may write
+        the same deployment to one directory.
+        """
+        for module in self.modules.values():
+            path = directory / module.file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
+            unfinished.write_text(module.source, encoding="utf-8")
+            unfinished.replace(path)
 
     def find_class(self, module: str, name: str) -> type | None:
         """A class by the names recorded with an exception, or None when it is not to be had."""

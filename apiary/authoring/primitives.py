@@ -2,13 +2,14 @@
 
 Each call is an operation of the run: recorded, and given back from the record in a replay. Called
 outside a workflow they raise UsageError; `progress`, `write_stream`, `run_id` and `step_key` may
-also be called by a step.
+also be called by a step; `write_sources` is for steps only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, TypeVar, cast, overload
 from uuid import UUID
 
@@ -30,6 +31,7 @@ __all__ = [
     "sleep_until",
     "step_key",
     "uuid4",
+    "write_sources",
     "write_stream",
 ]
 
@@ -106,6 +108,15 @@ def get_event(run_id: str, key: str, timeout_s: float | None = None) -> Any:
 def write_stream(key: str, value: Any) -> None:
     """Append a value to a stream of this run. A step's values appear when its attempt succeeds."""
     _ask("write_stream", key, value)
+
+
+def write_sources(directory: Path | str) -> None:
+    """In a step: write the application's modules below ``directory``, as they were deployed.
+
+    For a step that starts Python programs: code of a deployment comes from the database, and this
+    gives it a place that a child's PYTHONPATH can name.
+    """
+    _ask("write_sources", Path(directory))
 
 
 def progress(done: float, total: float | None = None, message: str | None = None) -> None:

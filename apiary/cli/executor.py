@@ -98,5 +98,5 @@ def executor(
         applications=application or None,
         queues=queue or None,
     )
-    url = settings.database_url(database_url).required
+    url = settings.database_url(database_url, runtime=True).required
     execute(url, wanted, lambda running: note(f"executing as {running.name}"))

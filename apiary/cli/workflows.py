@@ -28,7 +28,7 @@ group = typer.Typer(
     help="Workflows: start runs, follow them, take them in hand.", no_args_is_help=True
 )
 
-Name = Annotated[str, typer.Argument(metavar="WORKFLOW", help="As in trips.book_trip.")]
+Name = Annotated[str, typer.Argument(metavar="WORKFLOW", help="As in trips.book.")]
 NewRunId = Annotated[
     str | None,
     typer.Option(
@@ -83,7 +83,7 @@ def register(app: typer.Typer) -> None:
     """Add the group."""
     group.command()(start)
     group.command("list")(list_workflows)
-    group.command()(runs.get)
+    group.command()(get)
     group.command()(steps)
     group.command()(why)
     group.command()(explain)
@@ -118,7 +118,7 @@ def start(
 
     Exit codes with --wait: 1 when the run failed, 124 when it was out of time, 130 for Ctrl-C.
 
-    Example: apiary workflow start trips.book_trip customer=ada hotel_id:=3 --id trip-42 --wait
+    Example: apiary workflow start trips.book customer_id:=9 longitude:=2.35 latitude:=48.85 --wait
     """
     from ..client.records import StartOptions
     from ..errors import BadArgument
@@ -219,6 +219,20 @@ def list_workflows(
     )
 
 
+def get(
+    run_id: runs.RunId,
+    server: Server = None,
+    token: Token = None,
+    tls_ca: TlsCa = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show one run with its operations and attempts, and what they printed.
+
+    Example: apiary workflow get trip-42
+    """
+    runs.get(run_id, server, token, tls_ca, output)
+
+
 def steps(
     run_id: runs.RunId,
     server: Server = None,
@@ -259,7 +273,7 @@ def explain(
 ) -> None:
     """Show where the runs of a workflow take place, in the database or in executors, and why.
 
-    Example: apiary workflow explain trips.book_trip
+    Example: apiary workflow explain trips.book
     """
     with open_client(server, token, tls_ca) as client:
         found = client.explain_workflow(workflow, settings.application(application).value)

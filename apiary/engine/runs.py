@@ -421,7 +421,7 @@ class RunStore:
         )
 
     async def cancel(self, run_id: str, reason: str | None, *, cascade: bool) -> list[str]:
-        """Cancel a run, and with ``cascade`` its descendants; returns the ids that were cancelled."""
+        """Cancel a run, with ``cascade`` its descendants, too; returns what was cancelled."""
         cancelled = []
         family = [run_id]
         while family:

@@ -142,7 +142,7 @@ class Calls:
             try:
                 outcome = await context.services.invoker.invoke(invocation, fresh=True)
             except LeaseLost:
-                # The lease that the function began with is over, but it may have been renewed since.
+                # The lease that the function began with is over; it may have been renewed since.
                 if is_last or context.gone is not None or context.lease_until <= lease_until:
                     raise
                 lease_until = await self._extend_lease(target)
@@ -196,8 +196,9 @@ class Calls:
             run_id=run_id,
             seq=seq,
             report=self._report,
-            invoke=self._invoke_from_step(f"{seq}@{attempt}"),
-            find_class=self._code.find_class,
+            # A killed executor leaves no attempt behind: the next one's is told by its claim.
+            invoke=self._invoke_from_step(f"{seq}@{self._context.run.epoch}.{attempt}"),
+            code=self._code,
         )
         output: Any = None
         error: BaseException | None = None

@@ -112,7 +112,7 @@ def _problem_of(
     return replay_problem(run, found, code.find_class)
 
 
-def replay_problem(
+def replay_problem(  # noqa: PLR0911  (one per way to end)
     run: LiveRun, workflow: Workflow[..., Any], find_class: Callable[[str, str], type | None]
 ) -> ReplayProblem | None:
     """Why a run would break with a workflow's code; None when it would replay."""

@@ -120,7 +120,8 @@ class Scheduler:
         if queue is not None:
             await self._require_queue(queue)
         rows = await self._rows(
-            "INSERT INTO apiary.schedule (name, application, workflow, input, principal, cron, zone,"
+            "INSERT INTO apiary.schedule (name, application, workflow, input, principal, cron,"
+            " zone,"
             " dst_policy, every, anchor, missed, queue, paused, next_at, tzdata)"
             " VALUES (%s, %s, %s, %s::json, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
             " ON CONFLICT (name) DO UPDATE SET application = excluded.application,"

@@ -19,9 +19,10 @@ from typing import Any
 from ..authoring.context import Context, running_in
 from ..authoring.decorators import Function, Registered, Step
 from ..authoring.failures import rebuild_exception
+from ..authoring.loader import DeploymentCode
 from ..authoring.values import codec_for, dumps
 from ..errors import DeadlineExceeded, UsageError
-from .processes import ProcessPool, StepTask
+from .processes import AttemptLate, ProcessPool, StepTask, in_time
 
 __all__ = ["StepContext", "StepInterrupted", "StepRunner"]
 
@@ -40,7 +41,7 @@ class StepContext(Context):
     seq: int
     report: Callable[[dict[str, Any]], None]  # progress
     invoke: Callable[[str, str], dict[str, Any]]  # a function's name and input -> output or error
-    find_class: Callable[[str, str], type | None]  # of a recorded error
+    code: DeploymentCode
     streams: list[dict[str, Any]] = field(default_factory=list)  # written by this attempt
 
     def call(self, target: Registered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -57,7 +58,7 @@ class StepContext(Context):
         document = target.signature.encode_arguments(args, kwargs)
         outcome = self.invoke(target.name, dumps(document))
         if outcome["error"] is not None:
-            raise rebuild_exception(outcome["error"], self.find_class)
+            raise rebuild_exception(outcome["error"], self.code.find_class)
         return target.signature.decode_result(outcome["output"])
 
     def start(self, target: Registered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -74,6 +75,10 @@ class StepContext(Context):
             key, value = args
             document = _any.encode(value, f"stream {key}")
             self.streams.append({"key": key, "seq": self.seq, "values": [document]})
+            return None
+        if name == "write_sources":
+            (directory,) = args
+            self.code.write(directory)
             return None
         if name == "run_id":
             return self.run_id
@@ -98,16 +103,27 @@ class StepRunner:
     ) -> Any:
         """One attempt; returns what the step returned, or raises what it raised."""
         timeout_s = step.options.timeout_s
+        # The time runs from the attempt's beginning, not while it waits for a thread or a process.
+        if step.options.process:
+            work = self._processes.run(task, context, timeout_s)
+        else:
+            work = self._in_thread(step, kwargs, context, timeout_s)
         try:
-            async with asyncio.timeout(timeout_s):
-                if step.options.process:
-                    return await self._processes.run(task, context)
-                async with self._threads:
-                    return await _run_in_thread(step, kwargs, context)
-        except TimeoutError as error:
+            return await work
+        except AttemptLate as error:
             raise DeadlineExceeded(
                 f"step {step.name} did not end within {timeout_s:g} s", run_id=context.run_id
             ) from error
+
+    async def _in_thread(
+        self,
+        step: Step[..., Any],
+        kwargs: dict[str, Any],
+        context: StepContext,
+        timeout_s: float | None,
+    ) -> Any:
+        async with self._threads, in_time(timeout_s):
+            return await _run_in_thread(step, kwargs, context)
 
     async def close(self) -> None:
         """End the worker processes."""
@@ -134,7 +150,7 @@ async def _run_in_thread(step: Step[..., Any], kwargs: dict[str, Any], context: 
                     result = asyncio.run(result)
         except StepInterrupted:
             return
-        # Whatever user code raises is the attempt's outcome; StopIteration cannot be set on a future.
+        # Whatever user code raises is the outcome; StopIteration cannot be set on a future.
         except BaseException as raised:  # noqa: BLE001
             error = RuntimeError(repr(raised)) if isinstance(raised, StopIteration) else raised
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more

@@ -13,7 +13,7 @@ from ..engine.catalogue import Catalogue
 from ..engine.queues import QueueStore
 from ..engine.runs import RunStore
 from ..engine.workflows import WorkflowCatalogue
-from ..errors import BadArgument, WrongState
+from ..errors import BadArgument, NotFound, WrongState
 from ..execution.explaining import Explainer
 from ..execution.ids import checked_run_id, new_run_id
 from ..execution.scheduling import Scheduler
@@ -49,7 +49,7 @@ from .workflow_messages import (
 __all__ = ["Parts", "WorkflowsService"]
 
 _APPLICATION = "the name of an application"
-_WORKFLOW = "the name of a workflow, as in trips.book_trip"
+_WORKFLOW = "the name of a workflow, as in trips.book"
 _MAX_FIRES = 1000
 _DELETED_AT_ONCE = 100  # runs that are looked up for deleting
 
@@ -395,9 +395,14 @@ class WorkflowsService(Gated, apiary_pb2_grpc.WorkflowsServicer):
         call: Call,
         options: RunOptions,
     ) -> pb.StartRunResponse:
-        request = await self._parts.starter.prepare(
-            application, workflow, document, call.principal.name, options
-        )
+        try:
+            request = await self._parts.starter.prepare(
+                application, workflow, document, call.principal.name, options
+            )
+        except NotFound as error:
+            if error.metadata.get("kind") == "workflow" and options.deployment is None:
+                await self._parts.workflows.workflow(workflow, application)  # tells the nearest
+            raise
         return started_message(request, await self._parts.starting.start(request))
 
     async def _application(self, given: str, workflow: str) -> str:

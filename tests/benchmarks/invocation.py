@@ -39,7 +39,8 @@ _BARE = """
 CREATE OR REPLACE FUNCTION public.bare_reserve(hotel_id int, customer_id int) RETURNS int
 LANGUAGE plpython3u AS $body$
 if "select" not in SD:
-    SD["select"] = plpy.prepare("SELECT available_rooms FROM hotel.hotel WHERE hotel_id = $1", ["int"])
+    SD["select"] = plpy.prepare(
+        "SELECT available_rooms FROM hotel.hotel WHERE hotel_id = $1", ["int"])
     SD["update"] = plpy.prepare(
         "UPDATE hotel.hotel SET available_rooms = available_rooms - 1 WHERE hotel_id = $1", ["int"])
     SD["insert"] = plpy.prepare(
@@ -54,10 +55,10 @@ $body$;
 CREATE TABLE IF NOT EXISTS public.record (LIKE apiary.operation INCLUDING ALL);
 """
 _RECORD = (
-    "INSERT INTO public.record (run_id, seq, kind, name, application, deployment, principal, status,"
-    " input, input_digest, output, started_at, finished_at, isolation)"
-    " VALUES (%s, 0, 'function', 'hotel.reserve', 'apiary', 'd', 'bench', 'SUCCEEDED', %s, 'x', '0',"
-    " now(), now(), 'serializable')"
+    "INSERT INTO public.record (run_id, seq, kind, name, application, deployment, principal,"
+    " status, input, input_digest, output, started_at, finished_at, isolation)"
+    " VALUES (%s, 0, 'function', 'hotel.reserve', 'apiary', 'd', 'bench', 'SUCCEEDED', %s, 'x',"
+    " '0', now(), now(), 'serializable')"
 )
 
 
@@ -71,7 +72,8 @@ def prepare(cluster: PrivateCluster, provenance: str) -> str:
         migrating.apply(connection)
         deploy(connection, build_bundle(application), principal="bench")
         connection.execute(
-            "INSERT INTO hotel.hotel SELECT i, 'Hotel ' || i, 1000000 FROM generate_series(1, %s) i",
+            "INSERT INTO hotel.hotel SELECT i, 'Hotel ' || i, 1000000"
+            " FROM generate_series(1, %s) i",
             [HOTELS],
         )
         connection.execute("ANALYZE hotel.hotel")

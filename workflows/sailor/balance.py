@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from workflows.sailor.compiled import compiled
 from workflows.sailor.options import Options
 
 Floats = NDArray[np.float64]
 BISECTIONS = 30
 
 
-@njit(cache=True)
-def _fill(  # noqa: PLR0917 - a compiled kernel takes plain arrays
+@compiled
+def _fill(
     limit: float,
     seconds: Floats,
     extra: Floats,
@@ -47,8 +47,8 @@ def _fill(  # noqa: PLR0917 - a compiled kernel takes plain arrays
     return bool(start == layers)
 
 
-@njit(cache=True)
-def _balance(  # noqa: PLR0917 - a compiled kernel takes plain arrays
+@compiled
+def _balance(
     seconds: Floats,
     extra: Floats,
     model: Floats,

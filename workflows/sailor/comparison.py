@@ -14,12 +14,20 @@ from typing import Any
 from workflows.sailor.baseline_amp import amp_plans
 from workflows.sailor.baseline_dtfm import dtfm_plans
 from workflows.sailor.baseline_others import atlas_plans, varuna_plans
+from workflows.sailor.catalogue import COMPARED
 from workflows.sailor.errors import MissingLink, MissingProfile, NoFeasiblePlan, UnknownName
 from workflows.sailor.memory import plan_memory
-from workflows.sailor.plan import Availability, Plan
+from workflows.sailor.plan import (
+    Availability,
+    Plan,
+    Replica,
+    even_split,
+    stages_from_split,
+    within,
+)
 from workflows.sailor.planner import search
 from workflows.sailor.problem import Problem
-from workflows.sailor.reference_planner import reference_plans, within
+from workflows.sailor.reference_planner import reference_plans
 from workflows.sailor.search_result import Candidate, Goal
 from workflows.sailor.simulator import Mode, simulate
 
@@ -37,6 +45,28 @@ def _own(problem: Problem, available: Availability, goal: Goal) -> list[Plan]:
         return []
 
 
+def _pipeline(problem: Problem, available: Availability, goal: Goal) -> list[Plan]:
+    """One pipeline over all GPUs, best microbatch first: what a job of one machine runs as."""
+    replicas = [
+        Replica(gpu=gpu, degree=1, zone=zone)
+        for (gpu, zone), count in sorted(available.items())
+        for _ in range(count)
+    ][: problem.job.layers]
+    if not replicas:
+        return []
+    stages = stages_from_split(
+        even_split(problem.job.layers, len(replicas)), [[replica] for replica in replicas]
+    )
+    gpus = {replica.gpu for replica in replicas}
+    plans = [
+        Plan(microbatch=m, stages=stages)
+        for m in problem.profile.microbatches(gpus)
+        if problem.job.global_batch % m == 0
+        and all((gpu, m, 1) in problem.profile.times for gpu in gpus)
+    ]
+    return sorted(plans, key=lambda plan: goal.key(simulate(problem, plan)))
+
+
 PLANNERS: Mapping[str, PlanList] = {
     "sailor": _own,
     "reference": _reference,
@@ -44,6 +74,7 @@ PLANNERS: Mapping[str, PlanList] = {
     "varuna": varuna_plans,
     "atlas": atlas_plans,
     "dtfm": dtfm_plans,
+    "pipeline": _pipeline,
 }
 
 
@@ -124,7 +155,7 @@ def run_planner(
 def compare(
     problem: Problem,
     available: Availability,
-    planners: Sequence[str] = tuple(PLANNERS),
+    planners: Sequence[str] = COMPARED,
     goal: Goal | None = None,
     *,
     mode: Mode = "exact",

@@ -16,7 +16,6 @@
 This module imports only the standard library. Every error survives pickling.
 """
 
-# ruff: noqa: N818 - the names say what is wrong; the base class says that it is an error
 from __future__ import annotations
 
 from typing import Any, Literal

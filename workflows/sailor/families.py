@@ -26,7 +26,8 @@ from workflows.sailor.layout import Kind, Layout, busy_chain, fits, time_bound_s
 from workflows.sailor.options import Options, regions_of, widths
 from workflows.sailor.packing import Packing
 from workflows.sailor.plan import even_split
-from workflows.sailor.schedule import chain_bounds_s, lower_bound_s
+from workflows.sailor.schedule import lower_bound_s
+from workflows.sailor.schedule_bounds import chain_bounds_s
 
 Worth = Callable[[float, float], bool]
 """(bound of the iteration in s, bound of its cost in USD) -> can it still matter"""

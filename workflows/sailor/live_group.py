@@ -27,9 +27,7 @@ Work = Callable[[int, int, Any], Any]
 """(rank, world size, argument) -> a plain result"""
 
 
-def _main(  # noqa: PLR0917 - the arguments of a process
-    work: Work, rank: int, world: int, meeting: str, argument: Any, results: Any
-) -> None:
+def _main(work: Work, rank: int, world: int, meeting: str, argument: Any, results: Any) -> None:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     try:

@@ -234,6 +234,15 @@ def check_available(plan: Plan, available: Availability) -> None:
             raise NotAvailable(f"the plan uses {used} {gpu} in {zone}, available are {have}")
 
 
+def within(plan: Plan, available: Availability) -> bool:
+    """Whether a plan stays inside its cluster; published plans do not always."""
+    try:
+        check_available(plan, available)
+    except NotAvailable:
+        return False
+    return True
+
+
 def parse_availability(value: Mapping[str, int]) -> dict[tuple[str, str], int]:
     """{"A100-40_us-central1-a": 32} -> {("A100-40", "us-central1-a"): 32}."""
     out: dict[tuple[str, str], int] = {}

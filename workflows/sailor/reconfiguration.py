@@ -80,7 +80,7 @@ def _places(plan: Plan) -> list[tuple[Place, Replica]]:
     ]
 
 
-def _action(  # noqa: PLR0917 - the fields of an action
+def _action(
     kind: Literal["stay", "move", "join", "leave"],
     worker: Replica,
     before: Place | None,

@@ -17,9 +17,8 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise, permutations
 from math import inf
 
-from workflows.sailor.errors import NotAvailable
 from workflows.sailor.memory import plan_memory
-from workflows.sailor.plan import Availability, Plan, Replica, check_available, stages_from_split
+from workflows.sailor.plan import Availability, Plan, Replica, stages_from_split
 from workflows.sailor.prices import region_of
 from workflows.sailor.problem import Problem
 from workflows.sailor.reference_tables import ReferenceTables
@@ -74,7 +73,7 @@ class _Search:
     def microbatches(self) -> int:
         return self.tables.problem.job.microbatches(self.m, self.width)
 
-    def solve(  # noqa: PLR0917 - the state of the recursion
+    def solve(
         self, i: int, at: int, name: str, regions: Sequence[str], pools: dict[str, Pool], cap: str
     ) -> _Partial | None:
         """Best layout of stages i… on what is left in the regions from `at` on."""
@@ -268,7 +267,7 @@ class _Search:
         totals = [sum(free[g] for _, free in pool) for g in range(len(self.degrees))]
         return at, f"{regions[at]}_{totals}"
 
-    def _with_rest(  # noqa: PLR0917 - the state of the recursion
+    def _with_rest(
         self,
         i: int,
         alone: _Partial,
@@ -431,7 +430,7 @@ def reference_plans(
     return sorted(found, key=lambda entry: entry[1] if throughput else entry[2])
 
 
-def _over_widths(  # noqa: PLR0917 - one step of the outer loop
+def _over_widths(
     search: _Search,
     problem: Problem,
     regions: Sequence[str],
@@ -502,12 +501,3 @@ def reference_search(problem: Problem, available: Availability, goal: Goal) -> S
                 skipped_oom=skipped,
             )
     return None
-
-
-def within(plan: Plan, available: Availability) -> bool:
-    """Whether a plan stays inside its cluster; published plans do not always."""
-    try:
-        check_available(plan, available)
-    except NotAvailable:
-        return False
-    return True

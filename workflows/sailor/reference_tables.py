@@ -110,9 +110,7 @@ class ReferenceTables:
             Endpoint(zone=b[2], gpu=self.gpus[b[0]], count=b[1]),
         )
 
-    def _ring_s(  # noqa: PLR0917 - the key of a table
-        self, gpu: int, t: int, zone: str, start: int, stop: int, width: int
-    ) -> float:
+    def _ring_s(self, gpu: int, t: int, zone: str, start: int, stop: int, width: int) -> float:
         """All-reduce of the undivided weights; parts are whole bytes."""
         link = self.link((gpu, t, zone), (gpu, t, zone))
         remaining = int(weight_bytes(self.problem, range(start, stop)))

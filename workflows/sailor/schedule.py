@@ -13,16 +13,17 @@ as far as their inputs allow.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
-from numba import njit
-from numpy.typing import NDArray
+from workflows.sailor.compiled import COMPILED, compiled
 
-Floats = NDArray[np.float64]
+Table = Any
+"""Numbers by index: numpy arrays where kernels are compiled, lists where they are interpreted."""
 
 
-@njit(cache=True)
+@compiled
 def _operation(position: int, warm: int, n: int) -> tuple[bool, int]:
     """(is it a forward, which microbatch) of the operation at a position of 1F1B's order."""
     if position < warm:
@@ -35,30 +36,35 @@ def _operation(position: int, warm: int, n: int) -> tuple[bool, int]:
     return True, warm + turn // 2
 
 
-@njit(cache=True)
+@compiled
 def _transfer(end: float, link_free: float, seconds: float, blocking: bool) -> tuple[float, float]:
     """(arrival, when the sender is free again) of a transfer of what was ready at `end`."""
     arrive = (end if blocking else max(end, link_free)) + seconds
     return arrive, (arrive if blocking else end)
 
 
-@njit(cache=True)
-def _advance(  # noqa: PLR0917 - a compiled kernel takes plain arrays
-    forward: Floats,
-    backward: Floats,
-    send_forward: Floats,
-    send_backward: Floats,
+@compiled
+def _advance(
+    chain: Table,
     n: int,
     blocking: bool,
-    start_f: Floats,
-    start_b: Floats,
-) -> Floats:
-    """Fill the start times of every operation; return when each stage is free at the end."""
-    depth = forward.shape[0]
-    free, link_f, link_b = np.zeros(depth), np.zeros(depth), np.zeros(depth)
-    position = np.zeros(depth, np.int64)
-    fwd_known, bwd_known = np.zeros(depth, np.int64), np.zeros(depth, np.int64)
-    ready_f, ready_b = np.zeros((depth, n)), np.zeros((depth, n))  # arrival of k at stage i
+    clocks: Table,
+    counts: Table,
+    ready_f: Table,
+    ready_b: Table,
+    start_f: Table,
+    start_b: Table,
+) -> None:
+    """Fill the start times of every operation, and `clocks[0]` with when each stage is free.
+
+    `chain` has the rows forward, backward, send forward, send backward. `clocks` are when a stage
+    and its two outgoing links are free, `counts` the operations done and the inputs known; both
+    start at zero, as do the arrival times `ready_f` and `ready_b` of microbatch k at stage i.
+    """
+    forward, backward, send_forward, send_backward = chain[0], chain[1], chain[2], chain[3]
+    free, link_f, link_b = clocks[0], clocks[1], clocks[2]
+    position, fwd_known, bwd_known = counts[0], counts[1], counts[2]
+    depth = len(forward)
     fwd_known[0] = n
     left = 2 * n * depth
     while left > 0:
@@ -68,28 +74,27 @@ def _advance(  # noqa: PLR0917 - a compiled kernel takes plain arrays
                 if (fwd_known[i] if is_forward else bwd_known[i]) <= k:
                     break
                 if is_forward:
-                    begin = max(free[i], ready_f[i, k])
+                    begin = max(free[i], ready_f[i][k])
                     end = begin + forward[i]
-                    start_f[i, k] = begin
+                    start_f[i][k] = begin
                     if i + 1 < depth:
                         link_f[i], end = _transfer(end, link_f[i], send_forward[i], blocking)
-                        ready_f[i + 1, k] = link_f[i]
+                        ready_f[i + 1][k] = link_f[i]
                         fwd_known[i + 1] = k + 1
                     else:
-                        ready_b[i, k] = end
+                        ready_b[i][k] = end
                         bwd_known[i] = k + 1
                 else:
-                    begin = max(free[i], ready_b[i, k])
+                    begin = max(free[i], ready_b[i][k])
                     end = begin + backward[i]
-                    start_b[i, k] = begin
+                    start_b[i][k] = begin
                     if i > 0:
                         link_b[i], end = _transfer(end, link_b[i], send_backward[i], blocking)
-                        ready_b[i - 1, k] = link_b[i]
+                        ready_b[i - 1][k] = link_b[i]
                         bwd_known[i - 1] = k + 1
                 free[i] = end
                 position[i] += 1
                 left -= 1
-    return free
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,31 +111,42 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """When every operation starts: arrays of shape (stages, microbatches), seconds."""
+    """When every operation starts: tables of shape (stages, microbatches), seconds."""
 
     chain: Chain
-    start_forward_s: Floats
-    start_backward_s: Floats
-    end_s: Floats
+    start_forward_s: Table
+    start_backward_s: Table
+    end_s: Table
     """when each stage is free after its last backward (and its blocking send)"""
+
+
+def _floats(rows: Sequence[Sequence[float]]) -> Table:
+    if not COMPILED:
+        return [list(row) for row in rows]
+    import numpy as np  # noqa: PLC0415 - not inside the database
+
+    return np.array(rows, dtype=np.float64)
+
+
+def _zeros(rows: int, columns: int, *, whole: bool = False) -> Table:
+    if not COMPILED:
+        return [[0 if whole else 0.0] * columns for _ in range(rows)]
+    import numpy as np  # noqa: PLC0415 - not inside the database
+
+    return np.zeros((rows, columns), np.int64 if whole else np.float64)
 
 
 def run_chain(chain: Chain, microbatches: int, *, blocking: bool) -> Timeline:
     """All events of n microbatches through one pipeline."""
     depth = len(chain.forward_s)
-    start_f = np.zeros((depth, microbatches))
-    start_b = np.zeros((depth, microbatches))
-    end = _advance(
-        np.array(chain.forward_s, dtype=np.float64),
-        np.array(chain.backward_s, dtype=np.float64),
-        np.array(chain.send_forward_s, dtype=np.float64),
-        np.array(chain.send_backward_s, dtype=np.float64),
-        microbatches,
-        blocking,
-        start_f,
-        start_b,
+    rows = (chain.forward_s, chain.backward_s, chain.send_forward_s, chain.send_backward_s)
+    clocks, counts = _zeros(3, depth), _zeros(3, depth, whole=True)
+    ready_f, ready_b = _zeros(depth, microbatches), _zeros(depth, microbatches)
+    start_f, start_b = _zeros(depth, microbatches), _zeros(depth, microbatches)
+    _advance(
+        _floats(rows), microbatches, blocking, clocks, counts, ready_f, ready_b, start_f, start_b
     )
-    return Timeline(chain, start_f, start_b, end)
+    return Timeline(chain, start_f, start_b, clocks[0])
 
 
 def lower_bound_s(chain: Chain, microbatches: int) -> float:
@@ -153,20 +169,6 @@ def lower_bound_s(chain: Chain, microbatches: int) -> float:
         best = max(best, busy, filled)
         before += f + b
     return best
-
-
-def chain_bounds_s(chain: Chain, microbatches: NDArray[np.int64]) -> Floats:
-    """`lower_bound_s` for many numbers of microbatches at once."""
-    forward, backward = np.array(chain.forward_s), np.array(chain.backward_s)
-    depth = forward.size
-    work = forward + backward
-    before = np.cumsum(work) - work
-    n = microbatches[None, :].astype(np.float64)
-    busy = before[:, None] + n * work[:, None]
-    left = np.maximum(0.0, n - (depth - np.arange(depth))[:, None])
-    filled = (work.sum() - backward)[:, None] + n * backward[:, None] + left * forward[:, None]
-    bounds: Floats = np.maximum(busy, filled).max(axis=0)
-    return bounds
 
 
 def operations(stage: int, depth: int, microbatches: int) -> list[tuple[bool, int]]:

@@ -13,35 +13,16 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import StringIO
-from typing import Any, Final
+from typing import Any
 
 from workflows.sailor.errors import BadProfileFile, NoFeasiblePlan
 from workflows.sailor.plan import Availability, parse_availability
 from workflows.sailor.planner import search
 from workflows.sailor.problem import Problem
-from workflows.sailor.reference_planner import within
-from workflows.sailor.search_result import Candidate, Goal
-
-RECONFIGURATION_S: Final[Mapping[str, float]] = {
-    "plan": 0.1,
-    "clean_up": 3.0,
-    "broadcast": 1.25,
-    "regroup": 4.5,
-    "rebuild": 2.0,
-    "data_loader": 0.5,
-}
-"""Phases of a kill-free reconfiguration as published for 16 -> 20 V100 and OPT-350."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
-    """A stretch of time with one availability."""
-
-    start_s: float
-    duration_s: float
-    available: Mapping[tuple[str, str], int]
+from workflows.sailor.search_result import Candidate
+from workflows.sailor.switching import Policy, Segment, next_plan
 
 
 def segments_of(rows: Sequence[tuple[float, Availability]]) -> list[Segment]:
@@ -76,17 +57,6 @@ def segments_from_csv(text: str) -> list[Segment]:
 def segments_from_json(entries: Iterable[Mapping[str, Any]], gpu: str, zone: str) -> list[Segment]:
     """`[{"Time": s, "GPUs": n}]`, all of one type and zone."""
     return segments_of([(float(e["Time"]), {(gpu, zone): int(e["GPUs"])}) for e in entries])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """How a job reacts to changes."""
-
-    goal: Goal = field(default_factory=Goal)
-    reconfiguration_s: float = sum(RECONFIGURATION_S.values())
-    time_limit_s: float | None = None
-    """of each search"""
-    hysteresis: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,28 +107,6 @@ def find(problem: Problem, available: Availability, policy: Policy) -> Candidate
         return search(problem, available, policy.goal, time_limit_s=policy.time_limit_s).best
     except NoFeasiblePlan:
         return None
-
-
-def worth_switching(
-    current: Candidate, better: Candidate, left_s: float, reconfiguration_s: float
-) -> bool:
-    """Whether the iterations gained over the time left exceed those lost by the switch."""
-    gained = max(0.0, left_s - reconfiguration_s) * better.estimate.iterations_per_s
-    return gained > left_s * current.estimate.iterations_per_s
-
-
-def next_plan(
-    current: Candidate | None, found: Candidate | None, segment: Segment, policy: Policy
-) -> Candidate | None:
-    """The plan of a segment: keep the current one if it still runs and a switch does not pay."""
-    if current is None or not within(current.plan, segment.available):
-        return found
-    if found is None or found.plan == current.plan:
-        return current
-    if not policy.hysteresis:
-        return found
-    pays = worth_switching(current, found, segment.duration_s, policy.reconfiguration_s)
-    return found if pays else current
 
 
 def replay(

@@ -51,6 +51,7 @@ GRANT EXECUTE ON FUNCTION
     apiary.expired_runs(timestamptz, integer), apiary.trim_log(timestamptz, integer), apiary.delete_queue(text)
 TO apiary_runtime;
 GRANT EXECUTE ON PROCEDURE apiary.run_in_database(json, text) TO apiary_runtime;
+GRANT EXECUTE ON FUNCTION apiary.interrupt_in_database(text) TO apiary_owner;
 GRANT INSERT, UPDATE, DELETE ON apiary.queue, apiary.schedule, apiary.executor, apiary.fire TO apiary_runtime;
 
 GRANT EXECUTE ON FUNCTION

@@ -283,14 +283,11 @@ class Runtime:
 
         A function that outlasts the lease is no danger: claiming leaves its run alone.
         """
-        plan = self.backend.plan(
-            "SELECT apiary.enter_run($1, $2) AS held", ["text", "timestamptz"]
-        )
+        plan = self.backend.plan("SELECT apiary.enter_run($1, $2) AS held", ["text", "timestamptz"])
         if not plpy.execute(plan, [run_id, lease_until])[0]["held"]:
             _leave(
                 LeaseLost(
-                    f"the lease on run {run_id!r} ended at {lease_until}; "
-                    "the function was not run",
+                    f"the lease on run {run_id!r} ended at {lease_until}; the function was not run",
                     run_id=run_id,
                 )
             )

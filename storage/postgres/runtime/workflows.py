@@ -382,7 +382,8 @@ class InDatabaseRun(Context):
     def _log_attempts(self) -> None:
         for seq, attempt, name, error, started_at in self._attempts:
             values = [self._run_id, seq, attempt, name, self._application, self._loaded.id,
-                      self._request["principal"], error, started_at, self._request["trace"]]  # fmt: skip
+                      self._request["principal"], error, started_at,
+                      self._request["trace"]]  # fmt: skip
             self._statement(LOG_ATTEMPT, values)
 
     def _take_deferred(self) -> str | None:

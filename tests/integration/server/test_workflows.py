@@ -242,7 +242,7 @@ def test_what_a_killed_server_began_is_gone_on_with(world: World, eventually: Ev
         "serve(settings, lambda server: print(server.address, flush=True))\n"
     )
     server = subprocess.Popen(
-        [sys.executable, "-c", program, world.url],
+        [sys.executable, "-c", program, world.runtime_url],
         stdout=subprocess.PIPE,
         text=True,
         cwd=REPOSITORY,

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+from uuid import uuid4
+
+from psycopg.conninfo import make_conninfo
 
 from apiary.engine.postgres import PostgresEngine
 from apiary.execution.executor import Executor, ExecutorSettings
@@ -39,16 +43,20 @@ class RunningExecutor:
 
 
 class World:
-    """One database, with servers and executors in front of it."""
+    """One database, with servers and executors in front of it that log in with what they need."""
 
     def __init__(self, url: str) -> None:
-        self.url = url
+        self.url = url  # the superuser's
+        self._login = f"runtime_{uuid4().hex[:8]}"
+        rows(url, f"CREATE ROLE {self._login} LOGIN PASSWORD 'test' IN ROLE apiary_runtime")
+        self.runtime_url = make_conninfo(url, user=self._login, password="test")
         self.servers = Servers(url)
+        self.servers.settings = replace(self.servers.settings, database_url=self.runtime_url)
         self._executors: list[RunningExecutor] = []
 
     def start_executor(self, **settings: Any) -> RunningExecutor:
         """Another executor."""
-        running = RunningExecutor(self.url, **settings)
+        running = RunningExecutor(self.runtime_url, **settings)
         self._executors.append(running)
         return running
 
@@ -71,3 +79,4 @@ class World:
         """Stop everything."""
         self.servers.close()
         self.stop_executors()
+        rows(self.url, f"DROP ROLE {self._login}")

@@ -21,7 +21,8 @@ from workflows.sailor.pictures import (
 from workflows.sailor.plan import Replica, uniform_plan
 from workflows.sailor.search_result import Goal
 from workflows.sailor.simulator import simulate
-from workflows.sailor.trace import Segment, replay
+from workflows.sailor.switching import Segment
+from workflows.sailor.trace import replay
 
 Z = "us-central1-a"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workflows.sailor.plan import parse_availability, runs
-from workflows.sailor.reference_planner import reference_search, within
+from workflows.sailor.plan import parse_availability, runs, within
+from workflows.sailor.reference_planner import reference_search
 from workflows.sailor.search_result import Goal, SearchResult
 
 # the second case, two types with 512 GPUs, takes half a minute by itself

@@ -10,15 +10,8 @@ from workflows.sailor.published import read_json
 from workflows.sailor.reconfiguration import actions
 from workflows.sailor.search_result import Candidate
 from workflows.sailor.simulator import simulate
-from workflows.sailor.trace import (
-    RECONFIGURATION_S,
-    Policy,
-    Segment,
-    replay,
-    segments_from_csv,
-    segments_from_json,
-    segments_of,
-)
+from workflows.sailor.switching import RECONFIGURATION_S, Policy, Segment
+from workflows.sailor.trace import replay, segments_from_csv, segments_from_json, segments_of
 
 Z = "us-central1-a"
 KEY = ("A100-40", Z)
