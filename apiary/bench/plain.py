@@ -74,8 +74,9 @@ class Application:
     """The functions and the step that other systems run."""
 
     def __init__(self) -> None:
-        code = DeploymentCode("bench", application("off").modules)
-        found = list(code.registered())
+        modules = application("off").modules
+        code = DeploymentCode("bench", modules)
+        found = list(code.registered([module.name for module in modules]))
         self._functions = {each.name: each for each in found if isinstance(each, Function)}
         self._steps = {each.name: each for each in found if isinstance(each, Step)}
         self.pair: Callable[[int, int, int], tuple[int, int]] = code.load("workflows.bench").pair

@@ -34,14 +34,14 @@ _NOTES = """\
 - **Counts** are PostgreSQL's own: statements of pg_stat_statements (top level, BEGIN and COMMIT
   included), commit records and bytes of the write-ahead log by pg_walinspect, flushes from
   pg_stat_wal. They do not depend on how busy the machine is.
-- **DBOS**: state and data in one database, transactions of its datasource, children of the fan-out
-  by `start_workflow`. **Absurd**: spawned and worked by one thread, so without the 0.25 s polling of
-  its worker; a step and its checkpoint are two transactions, so a step may run twice. Its fan-out is
-  left out: waiting for tasks of one's own queue is refused. **Restate**: its default settings; a
-  step and its log entry are two commits in two systems, so a step may run twice. **Procrastinate**:
-  woken by LISTEN/NOTIFY, single functions only (it has no steps); the answer is given before the
-  job is marked as done. **Interactive** and **bare procedures**: their workflows are calls one
-  after another and survive no crash.
+- **DBOS**: state and data in one database, transactions of its datasource, children of the
+  fan-out by `start_workflow`. **Absurd**: spawned and worked by one thread, so without the 0.25 s
+  polling of its worker; a step and its checkpoint are two transactions, so a step may run twice.
+  Its fan-out is left out: waiting for tasks of one's own queue is refused. **Restate**: its default
+  settings; a step and its log entry are two commits in two systems, so a step may run twice.
+  **Procrastinate**: woken by LISTEN/NOTIFY, single functions only (it has no steps); the answer is
+  given before the job is marked as done. **Interactive** and **bare procedures**: their workflows
+  are calls one after another and survive no crash.
 """
 
 

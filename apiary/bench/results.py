@@ -36,6 +36,8 @@ class Plan:
     at_least: int = 3  # rounds of a block, however slow a system is
     warm_up: int = 2  # rounds before the first block of a workload
     scale: Scale = field(default_factory=Scale)
+    idle_s: float = 4.0  # of doing nothing
+    settle_s: float = 11.0  # idle backends report their statistics after ten seconds
 
 
 @dataclass(slots=True, kw_only=True)

@@ -35,8 +35,6 @@ _CURVES = ("increment", "reserve", "workflow-5")  # whose throughput is looked a
 _OPEN_AT = (0.5, 0.8)  # of a system's own best throughput
 _FLUSHED = "workflow-5"
 _FLUSHES_REQUESTS = 40
-_STATS_S = 11.0  # idle backends report their statistics after ten seconds
-_IDLE_S = 4.0
 _PROXIED = "a delaying TCP proxy (asyncio; select() with 1 us timer slack)"
 Say = Callable[[str], None]
 
@@ -328,10 +326,10 @@ class _Run:
             name: counters.snapshot(SYSTEMS[name].database, system.pids)
             for name, system in running.items()
         }
-        await asyncio.sleep(_IDLE_S)
+        await asyncio.sleep(self._plan.idle_s)
         for name, system in running.items():
             after = counters.snapshot(SYSTEMS[name].database, system.pids)
-            statements = (after.statements - before[name].statements) / _IDLE_S
+            statements = (after.statements - before[name].statements) / self._plan.idle_s
             self._results.idle.append({"system": name, "statements_per_s": round(statements, 2)})
 
     async def _count_flushes(self, running: dict[str, Running]) -> None:
@@ -340,7 +338,7 @@ class _Run:
         if workload not in self._workloads:
             return
         self._say("flushes")
-        await asyncio.sleep(_STATS_S)
+        await asyncio.sleep(self._plan.settle_s)
         counters = Counters(self._cluster.url(), self._cluster.pid)
         try:
             for name in list(running):

@@ -120,10 +120,11 @@ class AbsurdTasks(Adapter):
 
     def _transfer(self, context: TaskContext, params: Any, number: int, amount: int = 1) -> int:
         arguments = self._application.transfer(**params["arguments"], number=number, amount=amount)
-        return context.step(
+        result: int = context.step(
             "transfer",
             lambda: self._application.transact(self._pool, "bench.transfer", arguments),
         )
+        return result
 
     def _chain(self, params: Any, context: TaskContext) -> int:
         count = _CHAINS[params["target"]]

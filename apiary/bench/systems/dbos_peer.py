@@ -56,7 +56,7 @@ class Dbos(Adapter):
         def transact(target: str, arguments: dict[str, Any]) -> Any:
             connection = source.sql_session().connection().connection.driver_connection
             assert connection is not None
-            return application.run(connection, target, arguments)  # type: ignore[arg-type]
+            return application.run(connection, target, arguments)
 
         def transfer(base: int, start: int, number: int, amount: int = 1) -> int:
             arguments = application.transfer(base, start, number, amount)
