@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from . import (
+    bench,
     call,
     config,
     demo,
@@ -58,6 +59,7 @@ _GROUPS = (
     verify,
     migrate,
     serve,
+    bench,
     config,
     demo,
 )
