@@ -83,7 +83,7 @@ def register(app: typer.Typer) -> None:
     """Add the group."""
     group.command()(start)
     group.command("list")(list_workflows)
-    group.command()(runs.get)
+    group.command()(get)
     group.command()(steps)
     group.command()(why)
     group.command()(explain)
@@ -217,6 +217,20 @@ def list_workflows(
         ("workflow", "application", "runs", "what it does"),
         ((w.name, w.application, _place(w), w.doc.partition("\n")[0]) for w in found),
     )
+
+
+def get(
+    run_id: runs.RunId,
+    server: Server = None,
+    token: Token = None,
+    tls_ca: TlsCa = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show one run: where it stands, its input and result, its operations and attempts.
+
+    Example: apiary workflow get trip-42 --output json
+    """
+    runs.get(run_id, server, token, tls_ca, output)
 
 
 def steps(
