@@ -113,7 +113,9 @@ class Executor:
         ]
         self._tasks = [
             asyncio.create_task(self._for_ever(self._look, self._pause)),
-            asyncio.create_task(self._for_ever(self._renew, self._pause_between_renewals)),
+            asyncio.create_task(
+                self._for_ever(self._renew, self._pause_between_renewals, also_draining=True)
+            ),
         ]
 
     async def drain(self, grace_s: float | None = None) -> None:
@@ -149,9 +151,9 @@ class Executor:
 
     # The loops.
 
-    async def _for_ever(self, work: Any, pause: Any) -> None:
+    async def _for_ever(self, work: Any, pause: Any, *, also_draining: bool = False) -> None:
         registered = False
-        while not self._stopping:
+        while also_draining or not self._stopping:
             try:
                 if not registered:
                     await self._register()
@@ -328,5 +330,7 @@ class Executor:
             # It would fail again at once: let the lease end first.
             log.warning("run_interrupted run_id=%s: %s", run.run_id, context.gone)
             return
-        await self.store.release(run.run_id, run.epoch, context.recorder.take())
+        # Nothing depends on reads that are not recorded; after a lost reply they may have been.
+        reads = context.recorder.take() if context.gone is None else []
+        await self.store.release(run.run_id, run.epoch, reads)
         log.info("run_released run_id=%s", run.run_id)

@@ -14,6 +14,7 @@ from apiary.execution.code import CodeCache
 from apiary.execution.starting import RunOptions, Starter
 
 APPLICATION = "chaos"
+PATIENCE_S = 120.0  # a stall is found by it, not a slow machine
 FINISHED = ("SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT")
 # What says that the platform was not able to answer now; anything else is an answer, or a bug.
 PASSING = (UnavailableError, LeaseLost, TransactionConflict)

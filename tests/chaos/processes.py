@@ -30,7 +30,7 @@ SETTINGS = {
     "shared_buffers": "64MB",
     "deadlock_timeout": "200ms",
 }
-LEASE_S = 1.5
+LEASE_S = 3.0
 
 
 def install(cluster: PrivateCluster, database: str) -> str:

@@ -12,7 +12,7 @@ from apiary.engine.postgres import PostgresEngine
 from apiary.engine.runs import RunOutcome
 from apiary.execution.crashpoints import CRASH_POINTS
 from tests.chaos.conftest import Place
-from tests.chaos.driving import Driver, Job
+from tests.chaos.driving import PATIENCE_S, Driver, Job
 from tests.chaos.processes import executors
 
 WORKFLOWS: dict[str, dict[str, Any]] = {
@@ -63,7 +63,7 @@ async def _start(url: str, wanted: Job) -> None:
 
 async def _finish(url: str, wanted: Job) -> RunOutcome:
     async with PostgresEngine(url) as engine:
-        return await Driver(engine).finish(wanted, within_s=33.0)
+        return await Driver(engine).finish(wanted, within_s=PATIENCE_S)
 
 
 @pytest.mark.parametrize(("workflow", "point"), CASES)

@@ -17,7 +17,7 @@ from apiary.engine.runs import RunOutcome, RunStore
 from apiary.errors import Cancelled, UnavailableError
 from apiary.execution.verifying import verify
 from tests.chaos.conftest import Place
-from tests.chaos.driving import Driver, Job
+from tests.chaos.driving import PATIENCE_S, Driver, Job
 from tests.chaos.processes import LEASE_S, ClientProcess, executors
 from tests.chaos.proxy import lossy_proxy
 from tests.chaos.watching import AT_THE_GATE, closed_gate, query, until
@@ -37,12 +37,22 @@ def start(url: str, *jobs: Job) -> None:
     asyncio.run(work())
 
 
-def finish(url: str, job: Job, within_s: float = 33.0) -> RunOutcome:
+def finish(url: str, job: Job, within_s: float = PATIENCE_S) -> RunOutcome:
     async def work() -> RunOutcome:
         async with PostgresEngine(url, PostgresSettings(acquire_timeout_s=5.0)) as engine:
             return await Driver(engine).finish(job, within_s)
 
-    return asyncio.run(work())
+    try:
+        return asyncio.run(work())
+    except AssertionError as error:  # say where it hangs
+        hanging = query(
+            url,
+            "SELECT to_json(r) || '' FROM (SELECT run_id, status, executor, epoch, adoptions,"
+            " waiting_for, waiting_left, ready_at, ready_at - apiary.clock() AS ready_in,"
+            " (SELECT max(seq) FROM apiary.operation o WHERE o.run_id = u.run_id) AS operations"
+            " FROM apiary.run u WHERE finished_at IS NULL) r",
+        )
+        raise AssertionError("\n".join([str(error), *hanging])) from error
 
 
 def in_background(work: Callable[[], RunOutcome]) -> Future[RunOutcome]:
@@ -78,7 +88,7 @@ def test_the_database_dies_in_a_function(place: Place, job: Job, fault: str) -> 
         executors(place.url, place.side, place.log, ["a", "b"]),
         closed_gate(place.url) as open_gate,
     ):
-        asked = in_background(lambda: finish(place.url, job, 60.0))
+        asked = in_background(lambda: finish(place.url, job))
         [backend] = wait_at_the_gate(place)
         if fault == "terminate":
             query(place.url, "SELECT pg_terminate_backend(%s)", backend)
@@ -105,7 +115,7 @@ def test_the_server_restarts_under_everything(place: Place) -> None:
             "runs under way",
         )
         place.cluster.restart("immediate")
-        answers = [finish(place.url, job, 60.0) for job in jobs]
+        answers = [finish(place.url, job) for job in jobs]
     assert {answer.status for answer in answers} == {"SUCCEEDED"}
     place.check()
 
@@ -135,12 +145,22 @@ def test_a_reply_to_an_executor_is_lost(place: Place, what: str) -> None:
                 start(
                     proxy.url(), Job(run_id="warm", workflow="flows.napping", input={"seconds": 0})
                 )
-                answer = finish(proxy.url(), MIXED, 60.0)
+                answer = finish(proxy.url(), MIXED)
             else:
-                answer = finish(place.url, MIXED, 60.0)
+                answer = finish(place.url, MIXED)
         assert proxy.lost == 1
     assert answer.status == "SUCCEEDED"
     assert finish(place.url, MIXED) == answer
+    place.check()
+
+
+def test_a_reply_is_lost_of_a_function_that_recorded_reads(place: Place) -> None:
+    outside = Job(run_id="run", workflow="flows.five", input=FIVE.input, executor_only=True)
+    with lossy_proxy(place.url) as proxy:
+        proxy.lose(b"effects.bump")
+        with executors(proxy.url(), place.side, place.log, ["behind"]):
+            assert finish(place.url, outside).status == "SUCCEEDED"
+        assert proxy.lost == 1
     place.check()
 
 
@@ -310,7 +330,7 @@ def test_serialization_failures_are_tried_again(place: Place, executor_only: boo
     async def all_at_once() -> list[RunOutcome]:
         async with PostgresEngine(place.url) as engine:
             driver = Driver(engine)
-            return await asyncio.gather(*(driver.finish(job, 60.0) for job in jobs))
+            return await asyncio.gather(*(driver.finish(job) for job in jobs))
 
     with executors(place.url, place.side, place.log, ["a", "b"]):
         answers = asyncio.run(all_at_once())
@@ -341,9 +361,9 @@ def test_the_clock_jumps(place: Place, offset: str) -> None:
         until(lambda: query(place.url, "SELECT 1 FROM apiary.operation WHERE seq > 2"), "progress")
         jump(place, offset)
         after = Job(run_id="after", workflow="flows.mixed", input={"number": 2})
-        assert finish(place.url, after, 60.0).status == "SUCCEEDED"
+        assert finish(place.url, after).status == "SUCCEEDED"
         jump(place, "0")
-        assert finish(place.url, MIXED, 60.0).status == "SUCCEEDED"
+        assert finish(place.url, MIXED).status == "SUCCEEDED"
     query(place.url, "SELECT apiary.cancel_run('n', 'it may sleep for an hour now')")
     place.check(all_succeeded=False)
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import psycopg
 
+from tests.chaos.driving import PATIENCE_S
+
 # Backends that wait for the gate: advisory lock 4711 of effects.gated and effects.cross.
 AT_THE_GATE = """
     SELECT l.pid FROM pg_locks l JOIN pg_database d ON d.oid = l.database
@@ -16,7 +18,7 @@ AT_THE_GATE = """
        AND d.datname = current_database()"""
 
 
-def until(condition: Callable[[], Any], what: str, within_s: float = 33.0) -> Any:
+def until(condition: Callable[[], Any], what: str, within_s: float = PATIENCE_S) -> Any:
     """What the condition returns once it is true; AssertionError when it does not come about."""
     ends = time.monotonic() + within_s
     while True:

@@ -134,5 +134,7 @@ class Analysis:
     @property
     def modules(self) -> list[str]:
         """The modules that hold something registered, in order."""
-        found = (*self.functions.values(), *self.workflows.values(), *self.steps.values())
-        return sorted({each.module for each in found})
+        found = {function.module for function in self.functions.values()}
+        found |= {workflow.module for workflow in self.workflows.values()}
+        found |= {step.module for step in self.steps.values()}
+        return sorted(found)

@@ -101,23 +101,20 @@ class Application:
         self.backend = backend
         self.name = name
         self.provenance = "full"
-        self._enter: Any = None
         self._loaded: dict[str, LoadedDeployment] = {}
-
-    @property
-    def enter(self) -> Any:
-        """The plan that runs the pending body with the application's role.
-
-        Prepared when it is first needed: within apiary.invoke, whose owner may see what it calls. A
-        workflow's own code runs as the runtime role, which may not.
-        """
-        if self._enter is None:
-            self._enter = plpy.prepare(f"SELECT apiary_app.{plpy.quote_ident(self.name)}()")
-        return self._enter
 
     def loaded(self, deployment: str) -> LoadedDeployment | None:
         """The deployment, if this backend has loaded it."""
         return self._loaded.get(deployment)
+
+    @cached_property
+    def enter(self) -> Any:
+        """The plan that runs the pending body with the application's role.
+
+        Prepared where it is used first: only the platform's owner may name the entry function, and
+        a workflow that runs in this backend looks an application up as somebody else.
+        """
+        return plpy.prepare(f"SELECT apiary_app.{plpy.quote_ident(self.name)}()")
 
     def deployment(self, deployment: str) -> LoadedDeployment:
         """The deployment, loaded at most once per backend."""

@@ -113,8 +113,8 @@ def test_recovery_is_bounded_and_fails_nothing(lab: Lab, record_property: Any) -
 def _recover(lab: Lab, runs: int, calls: int, patience_s: float, record_property: Any) -> None:
     """Runs that died after so many operations are replayed, and go on to their end."""
     pattern = lab.start("many", n=calls)
-    lab.executor().crash()
     executor = lab.executor()
+    lab.until(lambda: lab.row(pattern)["finished_at"], patience_s)
     assert lab.output(pattern) == calls * (calls - 1)
     executor.crash()
     lab.query(
