@@ -176,7 +176,7 @@ def test_how_often_a_stage_stepped_and_rolled_back_in_sql(bare: Service, trained
 
 
 def test_a_controller_may_not_be_killed_by_request(bare: Service, trained: Trained) -> None:
-    bare.start_executor()
+    bare.execute_runs()
     with pytest.raises(FunctionError, match="kill_controller") as caught:
         bare.run("recycle.train", spec={"kill_controller": "before_activate"})
     assert caught.value.code == "INVALID_ARGUMENT"
