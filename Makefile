@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && n=4; echo $$n)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-core postgres-programs demo test lint bench chaos proto docs clean
+.PHONY: help setup setup-core postgres-programs demo test lint bench bench-peers chaos proto docs clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,12 +27,18 @@ lint: $(VENV)/.stamp-all ## Check style and types
 	$(BIN)/ruff format --check
 	$(BIN)/mypy --strict apiary
 
-bench: setup ## Measure; prints figures, asserts none
-	@for file in $$(grep -l '__main__' tests/benchmarks/*.py); do \
-	    $(BIN)/python -m tests.benchmarks.$$(basename $$file .py) $(ARGS) || exit; done
+bench: setup ## Measure our own systems: make bench ARGS='--workload reserve'
+	$(BIN)/python -m apiary.cli bench $(ARGS)
+
+# The server of Restate is a program in an npm package; everything else is Python.
+RESTATE := $(VENV)/restate/node_modules/@restatedev
+
+bench-peers: $(VENV)/.stamp-bench postgres-programs ## Compare with others; writes docs/benchmarks.md
+	APIARY_BENCH_RESTATE=$$(ls $(CURDIR)/$(RESTATE)/restate-server-*/bin/restate-server) \
+	    $(BIN)/python -m apiary.cli bench --peers --report docs/benchmarks.md $(ARGS)
 
 chaos: setup ## Kill things at random for longer: make chaos N=2000
-	APIARY_CHAOS_RUNS=$(or $(N),200) $(BIN)/python -m pytest tests/chaos -s $(ARGS)
+	$(BIN)/python -m tests.chaos.campaign --runs $(or $(N),200) $(ARGS)
 
 proto: $(VENV)/.stamp-all ## Generate the Python of apiary/proto
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
@@ -55,6 +61,12 @@ $(VENV)/.stamp-all: pyproject.toml
 	@.ci/venv "$(PYTHON)" $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev,services]'
 	@touch $@ $(VENV)/.stamp-core
+
+$(VENV)/.stamp-bench: $(VENV)/.stamp-all
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	npm install --silent --no-fund --no-audit --ignore-scripts --prefix $(VENV)/restate \
+	    @restatedev/restate-server@1.7.12
+	@touch $@
 
 postgres-programs: $(VENV)/.stamp-core
 	@.ci/postgres $(BIN)/python

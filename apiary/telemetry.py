@@ -19,6 +19,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final
 
 from .errors import ApiaryError, ConfigurationError
+from .proto.apiary.v1 import apiary_pb2
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["Attribute", "Metric", "Observed", "Telemetry", "from_environment"]
 
 SCOPE = "apiary"
-SERVICE = "apiary.v1.Apiary"
 _OFF = ("", "none")
 
 
@@ -102,7 +102,9 @@ class Telemetry:
         if function is not None:
             attributes[Attribute.FUNCTION] = function
         with self._tracer.start_as_current_span(
-            f"{SERVICE}/{method}", kind=self._trace.SpanKind.CLIENT, attributes=attributes
+            f"{_service(method)}/{method}",
+            kind=self._trace.SpanKind.CLIENT,
+            attributes=attributes,
         ) as span:
             try:
                 yield tuple(self._carrier(span).items())
@@ -115,7 +117,7 @@ class Telemetry:
         """A span of a call being served, below the client's."""
         parent = self._propagator.extract(sent)
         with self._tracer.start_as_current_span(
-            f"{SERVICE}/{method}",
+            f"{_service(method)}/{method}",
             parent,
             kind=self._trace.SpanKind.SERVER,
             attributes=_rpc(method),
@@ -188,10 +190,19 @@ class Observed:
         self._telemetry._duration.record(time.perf_counter() - self._began, self._labels)
 
 
+def _service(method: str) -> str:
+    """The full name of the service that has a method; their methods have different names."""
+    return next(
+        service.full_name
+        for service in apiary_pb2.DESCRIPTOR.services_by_name.values()
+        if method in service.methods_by_name
+    )
+
+
 def _rpc(method: str) -> dict[str, str]:
     return {
         Attribute.RPC_SYSTEM: "grpc",
-        Attribute.RPC_SERVICE: SERVICE,
+        Attribute.RPC_SERVICE: _service(method),
         Attribute.RPC_METHOD: method,
     }
 

@@ -168,16 +168,20 @@ class Platform:
         By name, the arguments are by name and plain JSON values, and so is the result.
         """
         if isinstance(target, str):
-            outcome = self.invoke(target, **kwargs)
+            outcome = self._invoke(target, kwargs, None)
             raise_recorded_error(outcome)
             return outcome.output
         document = target.signature.encode_arguments(args, kwargs)
-        outcome = self.invoke(target.name, **document)
+        outcome = self._invoke(target.name, document, None)
         raise_recorded_error(outcome)
         return target.signature.decode_result(outcome.output)
 
     def invoke(self, function: str, /, *, run_id: str | None = None, **document: Any) -> Outcome:
         """Invoke a function with a JSON document as its input; return the recorded outcome."""
+        return self._invoke(function, document, run_id)
+
+    def _invoke(self, function: str, document: dict[str, Any], run_id: str | None) -> Outcome:
+        # The document apart: a function may have a parameter named run_id, too.
         invocation = Invocation(
             run_id=new_run_id() if run_id is None else run_id,
             application=self.application,

@@ -1,7 +1,7 @@
 """What a deploy sends: an application's content, checked and described, as one JSON document.
 
 Building it analyses the application's source to see what is registered and what each function's
-SQL touches, and imports the modules that hold something registered (from the text that was read,
+SQL touches, and imports the modules that may register something (from the text that was read,
 not from the folder) to see signatures and options. All other modules are stored as they are: what
 only a step needs, such as a model that computes with numpy, need not be installed here.
 A bundle's id is a hash of the content that the author wrote, so that the same content is the same
@@ -10,6 +10,7 @@ deployment wherever it is built.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 from collections.abc import Iterable
@@ -63,7 +64,7 @@ def build_bundle(application: Application) -> Bundle:
     deployment = _content_hash(application)
     code = DeploymentCode(deployment, application.modules)
     try:
-        registered = _by_name(_load(code, analysis.modules))
+        registered = _by_name(_load(code, _registering(application.modules)))
         functions = [
             _function_row(f, analysis, code) for f in registered if isinstance(f, Function)
         ]
@@ -100,6 +101,35 @@ def _problems(analysis: Analysis) -> DeployError:
     return DeployError(
         listed if count == 1 else f"{count} problems\n{listed}", file=first.file, line=first.line
     )
+
+
+_REGISTERING = frozenset({"function", "step", "workflow", "authoring", "decorators", "*"})
+
+
+def _registering(modules: Iterable[SourceModule]) -> list[str]:
+    """The modules that may register something: those of functions/, and those with a decorator.
+
+    Model libraries do not, and may need packages that the deploying machine lacks.
+    """
+    return [
+        module.name
+        for module in modules
+        if module.name.partition(".")[0] == "functions" or _may_register(module)
+    ]
+
+
+def _may_register(module: SourceModule) -> bool:
+    """Whether a module imports a decorator of the platform, or apiary whole."""
+    for node in ast.walk(ast.parse(module.source)):
+        if isinstance(node, ast.Import):
+            if any(alias.name.partition(".")[0] == "apiary" for alias in node.names):
+                return True
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            # What else there is to import (run_id, progress) registers nothing.
+            from_apiary = (node.module or "").partition(".")[0] == "apiary"
+            if from_apiary and any(alias.name in _REGISTERING for alias in node.names):
+                return True
+    return False
 
 
 def _load(code: DeploymentCode, modules: Iterable[str]) -> list[Registered]:

@@ -9,19 +9,25 @@ from typing import Annotated
 import typer
 
 from . import (
+    bench,
     call,
     config,
     demo,
     deploy,
+    deployments,
     dev,
     doctor,
     executor,
     functions,
     initialise,
     migrate,
+    queues,
     runs,
+    schedules,
     serve,
     sql,
+    verify,
+    workflows,
 )
 from .output import write_text
 
@@ -41,13 +47,19 @@ _GROUPS = (
     initialise,
     deploy,
     call,
+    workflows,
     runs,
+    queues,
+    schedules,
     functions,
+    deployments,
     sql,
     doctor,
     executor,
+    verify,
     migrate,
     serve,
+    bench,
     config,
     demo,
 )

@@ -15,7 +15,13 @@ __all__ = ["open_client"]
 _RETRY_BUDGET_S = 1.0
 
 
-def open_client(server: str | None, token: str | None, tls_ca: str | None) -> Client:
+def open_client(
+    server: str | None,
+    token: str | None,
+    tls_ca: str | None,
+    *,
+    retry_budget_s: float = _RETRY_BUDGET_S,
+) -> Client:
     """A client; the values are those of the flags or variables, None where neither is given."""
     from ..client import Client
 
@@ -25,5 +31,5 @@ def open_client(server: str | None, token: str | None, tls_ca: str | None) -> Cl
         token=settings.token(token).value,
         tls=trusted == "system",
         tls_ca=None if trusted == "system" else trusted,
-        retry_budget_s=_RETRY_BUDGET_S,
+        retry_budget_s=retry_budget_s,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,8 @@ from .output import Format, note, write_fields, write_json
 
 if TYPE_CHECKING:
     from ..authoring.bundle import Bundle
-    from ..client.records import Deployed
+    from ..client.records import Deployed, ReplayReport
+    from ..execution.checking_replay import ReplayReport as Found
 
 __all__ = ["as_document", "register", "show"]
 
@@ -66,13 +68,32 @@ def deploy(
         with open_client(server, token, tls_ca) as client:
             done = client.deploy(bundle, check_only=check)
     if output is Format.JSON:
-        write_json({**as_document(done), "checked_only": check})
+        document = {**as_document(done), "checked_only": check}
+        if done.replay is not None:
+            document["replay"] = asdict(done.replay)
+        write_json(document)
         return
     if check:
         note("it can be deployed; nothing was changed")
+        if done.replay is not None:
+            _tell(done.replay)
     elif not done.changed:
         note("this content is serving already; nothing was changed")
     show(done)
+
+
+def _tell(replay: ReplayReport) -> None:
+    """Which unfinished runs would not replay with the new code; runs keep theirs, so it is news."""
+    if replay.checked < replay.live_runs:
+        note(f"replayed {replay.checked} of {replay.live_runs} unfinished runs, the newest")
+    elif replay.live_runs:
+        note(f"replayed {replay.live_runs} unfinished runs with the new code")
+    for problem in replay.problems:
+        note(f"warning: run {problem.run_id} of {problem.workflow} would break: {problem.reason}")
+        if problem.recorded is not None:
+            note(f"  recorded: {problem.recorded}\n  now:      {problem.now}")
+    if replay.problems:
+        note("unfinished runs keep their deployment; do not fork these to the new one")
 
 
 def _straight(bundle: Bundle, url: str, check: bool) -> Deployed:
@@ -80,11 +101,35 @@ def _straight(bundle: Bundle, url: str, check: bool) -> Deployed:
 
     from ..client.records import Deployed
     from ..engine import deploying
+    from ..execution.checking_replay import check_replays
     from .database import connect
 
     with connect(settings.database_url(url)) as connection:
         done = deploying.deploy(connection, bundle, principal=getuser(), check_only=check)
-    return Deployed(**{name: getattr(done, name) for name in Deployed.__dataclass_fields__})
+        replay = check_replays(connection, bundle) if check else None
+    fields = {
+        name: getattr(done, name) for name in Deployed.__dataclass_fields__ if name != "replay"
+    }
+    return Deployed(**fields, replay=None if replay is None else _report(replay))
+
+
+def _report(found: Found) -> ReplayReport:
+    from ..client.records import ReplayProblem, ReplayReport
+
+    return ReplayReport(
+        live_runs=found.live_runs,
+        checked=found.checked,
+        problems=tuple(
+            ReplayProblem(
+                run_id=each.run_id,
+                workflow=each.workflow,
+                reason=each.reason,
+                recorded=each.recorded,
+                now=each.now,
+            )
+            for each in found.problems
+        ),
+    )
 
 
 def as_document(done: Deployed) -> dict[str, object]:

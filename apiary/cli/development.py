@@ -98,6 +98,7 @@ class Development:
             process=ProcessMark.of_self().to_json(),
             address=address,
             database_url=database.deployer_url,
+            runtime_url=database.runtime_url,
             reader_url=database.reader_url,
             postgres_log=log,
         )

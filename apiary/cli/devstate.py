@@ -24,6 +24,7 @@ class DevRecord:
     process: dict[str, Any]  # pid and start, as `ProcessMark` writes them
     address: str
     database_url: str  # the deployer's
+    runtime_url: str  # the servers' and executors'
     reader_url: str
     postgres_log: str | None  # None when the PostgreSQL is not ours
 

@@ -34,6 +34,21 @@ Queues = Annotated[
 Concurrency = Annotated[
     int, typer.Option("--concurrency", metavar="N", min=1, help="Runs at the same time.")
 ]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads", metavar="N", min=1, help="For steps; default: as many as --concurrency."
+    ),
+]
+Lease = Annotated[
+    float,
+    typer.Option(
+        "--lease",
+        metavar="SECONDS",
+        min=1,
+        help="How long its runs are its own without a sign of life.",
+    ),
+]
 Processes = Annotated[
     int,
     typer.Option("--processes", metavar="N", min=1, help="For steps with a process of their own."),
@@ -57,7 +72,9 @@ def executor(
     application: Applications = None,
     queue: Queues = None,
     concurrency: Concurrency = 32,
+    threads: Threads = None,
     processes: Processes = 2,
+    lease: Lease = 30.0,
     grace: Grace = 10.0,
 ) -> None:
     """Run workflows and steps of a database, until a signal.
@@ -74,11 +91,12 @@ def executor(
     wanted = ExecutorSettings(
         name=name,
         concurrency=concurrency,
-        step_threads=concurrency,
+        step_threads=threads or concurrency,
         step_processes=processes,
+        lease_s=lease,
         grace_s=grace,
         applications=application or None,
         queues=queue or None,
     )
-    url = settings.database_url(database_url).required
+    url = settings.database_url(database_url, runtime=True).required
     execute(url, wanted, lambda running: note(f"executing as {running.name}"))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +15,20 @@ from .connection import open_client
 from .options import Application, Output, Server, TlsCa, Token
 from .output import Format, write_fields, write_json, write_table, write_text
 
-__all__ = ["register"]
+if TYPE_CHECKING:
+    from ..client.records import Operation, Progress
+
+__all__ = [
+    "RunId",
+    "get",
+    "list_runs",
+    "moment",
+    "progress_text",
+    "register",
+    "shown",
+    "write_operations",
+    "write_runs",
+]
 
 group = typer.Typer(help="Runs: what ran, and what came of it.", no_args_is_help=True)
 
@@ -41,6 +55,7 @@ _MAX_PAGE = 1000
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
+    group.command()(get)
     app.add_typer(group, name="run")
 
 
@@ -62,15 +77,36 @@ def list_runs(
 
     Example: apiary run list --name hotel.reserve --status FAILED --since 2026-07-01T00:00:00Z
     """
+    write_runs(
+        None, name, status, since, until, prefix, limit, application, server, token, tls_ca, output
+    )
+
+
+def write_runs(
+    kind: str | None,
+    name: str | None,
+    status: list[str] | None,
+    since: str | None,
+    until: str | None,
+    prefix: str | None,
+    limit: int,
+    application: str | None,
+    server: str | None,
+    token: str | None,
+    tls_ca: str | None,
+    output: Format,
+) -> None:
+    """List runs of a kind (None: any), as the options say."""
     with open_client(server, token, tls_ca) as client:
         found = list(
             islice(
                 client.list_runs(
                     application=settings.application(application).value,
+                    kind=kind,
                     name=name,
                     statuses=[each.upper() for each in status or ()],
-                    since=_moment(since, "--since"),
-                    until=_moment(until, "--until"),
+                    since=moment(since, "--since"),
+                    until=moment(until, "--until"),
                     run_id_prefix=prefix,
                     page_size=min(limit, _MAX_PAGE),
                 ),
@@ -78,7 +114,10 @@ def list_runs(
             )
         )
     if output is Format.JSON:
-        fields = "run_id kind name application deployment principal status started_at finished_at"
+        fields = (
+            "run_id kind name application deployment principal status created_at started_at"
+            " finished_at"
+        )
         write_json([{field: getattr(run, field) for field in fields.split()} for run in found])
         return
     write_table(
@@ -88,7 +127,7 @@ def list_runs(
                 run.run_id,
                 run.name,
                 run.status,
-                _shown(run.started_at),
+                shown(run.started_at or run.created_at),
                 _duration_ms(run.started_at, run.finished_at),
                 run.principal,
             )
@@ -97,7 +136,6 @@ def list_runs(
     )
 
 
-@group.command()
 def get(
     run_id: RunId,
     server: Server = None,
@@ -122,8 +160,15 @@ def get(
             "application": run.application,
             "deployment": run.deployment,
             "principal": run.principal,
-            "started": _shown(run.started_at),
-            "finished": _shown(run.finished_at),
+            "queue": run.queue,
+            "executor": run.executor and run.executor.partition("#")[0],
+            "parent": run.parent_run_id,
+            "forked from": run.forked_from,
+            "created": shown(run.created_at),
+            "started": shown(run.started_at),
+            "finished": shown(run.finished_at),
+            "deadline": shown(run.deadline),
+            "progress": run.progress and progress_text(run.progress),
             "input": run.input,
             "output": run.output,
             "error": _error(run.error),
@@ -131,11 +176,17 @@ def get(
         }
     )
     write_text("\n")
+    write_operations(run.operations)
+
+
+def write_operations(operations: Sequence[Operation]) -> None:
+    """The operations and attempts of a run, as a table."""
     write_table(
-        ("seq", "operation", "attempt", "status", "ms", "xid", "log"),
+        ("seq", "kind", "operation", "attempt", "status", "ms", "xid", "log"),
         (
             (
                 each.seq,
+                each.kind,
                 each.name,
                 each.attempt,
                 each.status,
@@ -143,29 +194,39 @@ def get(
                 each.xid,
                 each.log,
             )
-            for each in run.operations
+            for each in operations
         ),
     )
 
 
-def _moment(text: str | None, option: str) -> datetime | None:
+def progress_text(progress: Progress) -> str:
+    """``3/10 counting``."""
+    of = "" if progress.total is None else f"/{progress.total:g}"
+    return f"{progress.done:g}{of} {progress.message}".rstrip()
+
+
+def moment(text: str | None, option: str) -> datetime | None:
+    """The time of an option; a bare one is in UTC."""
     if text is None:
         return None
     try:
-        moment = datetime.fromisoformat(text)
+        found = datetime.fromisoformat(text)
     except ValueError as error:
         raise typer.BadParameter(
             f"{text!r} is not a time; write it as in 2026-07-01T12:00:00Z", param_hint=option
         ) from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def _shown(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat(sep=" ", timespec="milliseconds")
+def shown(time: datetime | None) -> str | None:
+    """A time for people."""
+    return None if time is None else time.isoformat(sep=" ", timespec="milliseconds")
 
 
-def _duration_ms(started: datetime, finished: datetime | None) -> str | None:
-    return None if finished is None else f"{(finished - started).total_seconds() * 1000:.1f}"
+def _duration_ms(started: datetime | None, finished: datetime | None) -> str | None:
+    if started is None or finished is None:
+        return None
+    return f"{(finished - started).total_seconds() * 1000:.1f}"
 
 
 def _error(error: dict[str, object] | None) -> str | None:

@@ -104,7 +104,7 @@ def serve(
     from ..server import serve as run
 
     wanted = ServerSettings(
-        database_url=settings.database_url(database_url).required,
+        database_url=settings.database_url(database_url, runtime=True).required,
         deploy_url=deploy_url or None,
         address=listen,
         tokens=Tokens.read(token_file, os.environ),

@@ -108,8 +108,12 @@ def application(given: str | None) -> Setting:
     )
 
 
-def database_url(given: str | None) -> Setting:
-    """The database, as a libpq URL (empty: all of it from the PG* variables)."""
+def database_url(given: str | None, *, runtime: bool = False) -> Setting:
+    """The database, as a libpq URL (empty: all of it from the PG* variables).
+
+    In the folder of an `apiary dev` it is the deployer's, or with ``runtime`` the one that servers
+    and executors log in with.
+    """
     name = "database_url"
     if given:
         return Setting(
@@ -120,7 +124,8 @@ def database_url(given: str | None) -> Setting:
         return Setting(name=name, value="", origin=", ".join(variables))
     dev = running_dev(Path.cwd())
     if dev is not None:
-        return Setting(name=name, value=dev.database_url, origin=str(dev.file))
+        url = dev.runtime_url if runtime else dev.database_url
+        return Setting(name=name, value=url, origin=str(dev.file))
     return Setting(
         name=name,
         value=None,

@@ -62,6 +62,7 @@ class Tour:
                 self._hotel(folder)
                 self._shop(folder)
                 self._retwis(folder)
+                self._trips(folder)
                 self._provenance(folder)
         self._say("What was seen")
         for line in self._seen:
@@ -123,6 +124,31 @@ class Tour:
         self._run(folder, "call", "retwis.follow", "user_id:=2", "followee_id:=1", code=1)
         self._note("an error rolls its effects back, and is recorded like a result")
 
+    def _trips(self, folder: Path) -> None:
+        self._say("Trips: a workflow of functions only runs inside the database")
+        where = ("customer_id:=9", "longitude:=2.35", "latitude:=48.85", "--wait")
+        self._run(folder, "workflow", "explain", "trips.book")
+        booked = json.loads(
+            self._run(folder, "workflow", "start", "trips.book", *where, "--id", "trip-1")
+        )
+        _expect(booked["hotel_name"] == "Ritz", "the last room of the Ritz is booked")
+        self._say("No room is left: the workflow fails with the error that it declares")
+        self._run(folder, "workflow", "start", "trips.book", *where, "--id", "trip-2", code=1)
+        self._say("With a step outside the database, an executor runs it")
+        self._call(
+            folder, "hotel.add_hotel", "hotel_id:=4", "hotel_name=Meurice", "rooms:=1",
+            "longitude:=2.32", "latitude:=48.86",
+        )  # fmt: skip
+        self._run(folder, "workflow", "explain", "trips.book_and_confirm")
+        confirmed = json.loads(
+            self._run(
+                folder, "workflow", "start", "trips.book_and_confirm", *where, "--id", "trip-3"
+            )
+        )
+        _expect(confirmed["booking"]["hotel_name"] == "Meurice", "the Meurice is booked")
+        self._run(folder, "workflow", "get", "trip-3")
+        self._note("a workflow ran in one call inside the database, another one in an executor")
+
     def _provenance(self, folder: Path) -> None:
         self._say("Which rows did booking-42 write?")
         written = self._rows(folder, _WHO_WROTE)
@@ -135,9 +161,9 @@ class Tour:
         self._say("What ran?")
         ran = self._rows(folder, _WHAT_RAN)
         failed = [row["function"] for row in ran if row["status"] == "FAILED"]
-        _expect(failed == ["retwis.follow"], "one call has failed")
+        _expect(failed == ["retwis.follow"], "one function has failed")
         calls = sum(row["runs"] for row in ran)
-        self._note(f"the log knows {calls} calls, and each row that they wrote or read")
+        self._note(f"the log knows {calls} function calls, and each row that they wrote or read")
 
     # Commands
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -15,10 +15,12 @@ from ..authoring.bundle import Bundle
 from ..authoring.decorators import Function
 from ..telemetry import Telemetry, from_environment
 from . import requests
+from .aio_workflows import AsyncWorkflowCalls
 from .connecting import OPTIONS, RETRY_BUDGET_S, Connection, Metadata, methods
 from .failures import Attempts, failure_of
 from .records import Column, Deployed, FunctionInfo, InvocationResult, Run
 from .requests import Request
+from .workflow_requests import Feed
 
 __all__ = ["AsyncClient", "AsyncQueryResult"]
 
@@ -26,7 +28,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class AsyncClient:
+class AsyncClient(AsyncWorkflowCalls):
     """`Client`, for asyncio: the same methods, to be awaited.
 
         async with AsyncClient() as client:
@@ -181,6 +183,7 @@ class AsyncClient:
         self,
         *,
         application: str | None = None,
+        kind: str | None = None,
         name: str | None = None,
         statuses: Sequence[str] = (),
         since: datetime | None = None,
@@ -195,6 +198,7 @@ class AsyncClient:
                 requests.list_runs(
                     page_token,
                     application=application,
+                    kind=kind,
                     name=name,
                     statuses=statuses,
                     since=since,
@@ -223,6 +227,24 @@ class AsyncClient:
                 await asyncio.sleep(attempts.pause_s(failure_of(error, self.address, request)))
             else:
                 return AsyncQueryResult(first, stream, answers, self.address, request)
+
+    async def _follow(self, feed: Feed[T]) -> AsyncGenerator[T, None]:
+        request = feed.request
+        attempts = Attempts(request, self._retry_budget_s)
+        while True:
+            stream = self._methods[request.method](
+                request.message, timeout=attempts.remaining_s(), metadata=self._metadata
+            )
+            try:
+                async for answer in stream:
+                    attempts.answered()
+                    if (taken := feed.take(answer)) is not None:
+                        yield taken
+                return
+            except grpc.RpcError as error:
+                await asyncio.sleep(attempts.pause_s(failure_of(error, self.address, request)))
+            finally:
+                stream.cancel()
 
     async def _send(self, request: Request[T]) -> T:
         if self._telemetry is None:

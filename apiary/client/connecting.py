@@ -19,7 +19,7 @@ Metadata = tuple[tuple[str, str], ...]
 DEFAULT_ADDRESS = "127.0.0.1:7432"
 RETRY_BUDGET_S = 5.0  # of a call whose server does not answer
 _LIMIT_BYTES = 16 * 1024 * 1024
-_SERVICE = apiary_pb2.DESCRIPTOR.services_by_name["Apiary"]
+_SERVICES = apiary_pb2.DESCRIPTOR.services_by_name.values()
 OPTIONS: Sequence[tuple[str, Any]] = (
     ("grpc.max_receive_message_length", _LIMIT_BYTES),
     ("grpc.max_send_message_length", _LIMIT_BYTES),
@@ -80,14 +80,14 @@ class Connection:
 
 
 def methods(channel: Any) -> dict[str, Any]:
-    """The callables of a channel (sync or async) by the names of the service's methods."""
+    """The callables of a channel (sync or async) by the names of the services' methods."""
     found = {}
-    for method in _SERVICE.methods:
+    for method in (method for service in _SERVICES for method in service.methods):
         make = channel.unary_stream if method.server_streaming else channel.unary_unary
         request = getattr(apiary_pb2, method.input_type.name)
         answer = getattr(apiary_pb2, method.output_type.name)
         found[method.name] = make(
-            f"/{_SERVICE.full_name}/{method.name}",
+            f"/{method.containing_service.full_name}/{method.name}",
             request_serializer=request.SerializeToString,
             response_deserializer=answer.FromString,
         )

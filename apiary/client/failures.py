@@ -86,6 +86,7 @@ class Attempts:
     def __init__(self, request: Request[Any], budget_s: float) -> None:
         now = time.monotonic()
         self._request = request
+        self._budget_s = budget_s
         self._budget_ends = now + budget_s
         self._deadline = None if request.timeout_s is None else now + request.timeout_s
         self._delay_s = _FIRST_DELAY_S
@@ -94,7 +95,13 @@ class Attempts:
         """The deadline of the attempt to be made now."""
         if self._deadline is None:
             return None
-        return max(0.0, self._deadline - time.monotonic()) + _SLACK_S
+        left_s = max(0.0, self._deadline - time.monotonic())
+        return left_s if self._request.cut_in_time else left_s + _SLACK_S
+
+    def answered(self) -> None:
+        """A stream has brought something: its server is there."""
+        self._budget_ends = time.monotonic() + self._budget_s
+        self._delay_s = _FIRST_DELAY_S
 
     def pause_s(self, error: ApiaryError) -> float:
         """The pause before the next attempt; raises ``error`` when there is to be none."""

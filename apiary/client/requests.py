@@ -14,12 +14,22 @@ from uuid6 import uuid7
 
 from ..authoring.bundle import Bundle
 from ..authoring.codec import ValueProblem
-from ..authoring.decorators import Function
+from ..authoring.decorators import Function, Registered
 from ..authoring.dynamic import ANY
 from ..authoring.values import dumps, loads, refuse_argument, refuse_result
 from ..errors import BadArgument
 from ..proto.apiary.v1 import apiary_pb2 as pb
-from .records import Column, Deployed, FunctionInfo, InvocationResult, Operation, Run
+from .records import (
+    Column,
+    Deployed,
+    FunctionInfo,
+    InvocationResult,
+    Operation,
+    Progress,
+    ReplayProblem,
+    ReplayReport,
+    Run,
+)
 
 __all__ = [
     "QUERY",
@@ -50,12 +60,13 @@ class Request(Generic[T]):
     decode: Callable[[Any], T]
     timeout_s: float | None = None
     repeatable: bool = True  # repeating it changes nothing
+    cut_in_time: bool = False  # the server does not watch the deadline itself
     run_id: str | None = None
     subject: str | None = None  # the function that is called
 
     def sent(self) -> None:
         """It has been sent once: a run id is no longer fresh."""
-        if self.run_id is not None:
+        if isinstance(self.message, pb.InvokeRequest):
             self.message.fresh = False
 
 
@@ -75,20 +86,25 @@ def invoke(
 
     A `Function` encodes them by its signature; a name encodes them by what they are.
     """
-    document: Any
-    if isinstance(target, Function):
-        document = target.signature.encode_arguments(args, kwargs)
-        return invoke_document(
-            target.name,
-            document,
-            target.signature.decode_result,
-            run_id=run_id,
-            timeout_s=timeout_s,
-            application=application,
-        )
+    name, document, decode = encoded(target, args, kwargs)
+    return invoke_document(
+        name, document, decode, run_id=run_id, timeout_s=timeout_s, application=application
+    )
+
+
+def encoded(
+    target: str | Registered, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[str, Any, Callable[[Any], Any]]:
+    """The name of what is called, its arguments as a document, and how to decode its result.
+
+    What is registered encodes by its signature; a name encodes values by what they are.
+    """
+    if isinstance(target, Registered):
+        document = target.signature.encode_arguments(args, dict(kwargs))
+        return target.name, document, target.signature.decode_result
     if args:
         raise BadArgument(
-            f"{target}: arguments of a function called by name are given by name",
+            f"{target}: arguments of what is called by name are given by name",
             hint=f"as in call({target!r}, hotel_id=1), or pass the function itself",
             path="args",
             function=target,
@@ -97,14 +113,7 @@ def invoke(
         document = {name: ANY.encode(value, f"args.{name}") for name, value in kwargs.items()}
     except ValueProblem as problem:
         raise refuse_argument(problem, target) from None
-    return invoke_document(
-        target,
-        document,
-        lambda output: _any_result(output, target),
-        run_id=run_id,
-        timeout_s=timeout_s,
-        application=application,
-    )
+    return target, document, lambda output: _any_result(output, target)
 
 
 def invoke_document(
@@ -126,7 +135,7 @@ def invoke_document(
         input=dumps(document),
         run_id=chosen,
         fresh=run_id is None,
-        timeout=_duration(timeout_s),
+        timeout=duration_of(timeout_s),
     )
 
     def decode(answer: pb.InvokeResponse) -> InvocationResult:
@@ -172,6 +181,24 @@ def _deployed(answer: pb.DeployResponse) -> Deployed:
         functions=tuple(answer.functions),
         workflows=tuple(answer.workflows),
         scripts=tuple(answer.scripts),
+        replay=_replay(answer.replay) if answer.HasField("replay") else None,
+    )
+
+
+def _replay(report: pb.ReplayReport) -> ReplayReport:
+    return ReplayReport(
+        live_runs=report.live_runs,
+        checked=report.checked,
+        problems=tuple(
+            ReplayProblem(
+                run_id=each.run_id,
+                workflow=each.workflow,
+                reason=each.reason,
+                recorded=each.recorded or None,
+                now=each.now or None,
+            )
+            for each in report.problems
+        ),
     )
 
 
@@ -216,13 +243,14 @@ def _function(item: pb.FunctionDescription) -> FunctionInfo:
 
 def get_run(run_id: str) -> Request[Run]:
     """One run with its operations."""
-    return Request("GetRun", pb.GetRunRequest(run_id=run_id), _run)
+    return Request("GetRun", pb.GetRunRequest(run_id=run_id), run_of)
 
 
 def list_runs(
     page_token: str,
     *,
     application: str | None,
+    kind: str | None,
     name: str | None,
     statuses: Sequence[str],
     since: datetime | None,
@@ -233,10 +261,11 @@ def list_runs(
     """A page of runs, and the token of the next one (empty after the last)."""
     message = pb.ListRunsRequest(
         application=application or "",
+        kind=kind or "",
         name=name or "",
         statuses=statuses,
-        since=_timestamp(since, "since"),
-        until=_timestamp(until, "until"),
+        since=timestamp_of(since, "since"),
+        until=timestamp_of(until, "until"),
         run_id_prefix=run_id_prefix or "",
         page_size=page_size,
         page_token=page_token,
@@ -244,11 +273,12 @@ def list_runs(
     return Request(
         "ListRuns",
         message,
-        lambda answer: ([_run(item) for item in answer.runs], answer.next_page_token),
+        lambda answer: ([run_of(item) for item in answer.runs], answer.next_page_token),
     )
 
 
-def _run(item: pb.Run) -> Run:
+def run_of(item: pb.Run) -> Run:
+    """A run."""
     return Run(
         run_id=item.run_id,
         kind=item.kind,
@@ -257,27 +287,41 @@ def _run(item: pb.Run) -> Run:
         deployment=item.deployment,
         principal=item.principal,
         status=item.status,
-        input=_document(item.input),
-        output=_document(item.output),
-        error=_document(item.error),
-        started_at=_moment(item.started_at),
-        finished_at=_moment(item.finished_at) if item.HasField("finished_at") else None,
+        input=document_of(item.input),
+        output=document_of(item.output),
+        error=document_of(item.error),
+        created_at=moment_of(item.created_at),
+        started_at=moment_of(item.started_at) if item.HasField("started_at") else None,
+        finished_at=moment_of(item.finished_at) if item.HasField("finished_at") else None,
         trace=item.trace or None,
-        operations=tuple(_operation(operation) for operation in item.operations),
+        queue=item.queue or None,
+        executor=item.executor or None,
+        parent_run_id=item.parent_run_id or None,
+        forked_from=item.forked_from or None,
+        deadline=moment_of(item.deadline) if item.HasField("deadline") else None,
+        progress=progress_of(item.progress) if item.HasField("progress") else None,
+        operations=tuple(operation_of(operation) for operation in item.operations),
     )
 
 
-def _operation(item: pb.Operation) -> Operation:
+def progress_of(item: pb.Progress) -> Progress:
+    """How far a run is."""
+    total = item.total if item.HasField("total") else None
+    return Progress(done=item.done, total=total, message=item.message)
+
+
+def operation_of(item: pb.Operation) -> Operation:
+    """One recorded call of a run, or one attempt."""
     return Operation(
         seq=item.seq,
         kind=item.kind,
         name=item.name,
         status=item.status,
         attempt=item.attempt,
-        output=_document(item.output),
-        error=_document(item.error),
-        started_at=_moment(item.started_at),
-        finished_at=_moment(item.finished_at) if item.HasField("finished_at") else None,
+        output=document_of(item.output),
+        error=document_of(item.error),
+        started_at=moment_of(item.started_at),
+        finished_at=moment_of(item.finished_at) if item.HasField("finished_at") else None,
         xid=item.xid or None,
         log=item.log,
     )
@@ -288,7 +332,7 @@ def _operation(item: pb.Operation) -> Operation:
 
 def query(sql: str, timeout_s: float | None) -> Request[pb.QueryResponse]:
     """One read-only statement; its answers are a stream."""
-    message = pb.QueryRequest(sql=sql, timeout=_duration(timeout_s))
+    message = pb.QueryRequest(sql=sql, timeout=duration_of(timeout_s))
     return Request(QUERY, message, lambda answer: answer, timeout_s=timeout_s)
 
 
@@ -305,11 +349,13 @@ def rows_of(answer: pb.QueryResponse) -> list[tuple[Any, ...]]:
 # Values of messages
 
 
-def _document(text: str) -> Any:
+def document_of(text: str) -> Any:
+    """A JSON document, or None for no text."""
     return json.loads(text) if text else None
 
 
-def _duration(value_s: float | None) -> Duration | None:
+def duration_of(value_s: float | None) -> Duration | None:
+    """A positive number of seconds; BadArgument for another."""
     if value_s is None:
         return None
     if value_s <= 0:
@@ -317,7 +363,8 @@ def _duration(value_s: float | None) -> Duration | None:
     return Duration(seconds=int(value_s), nanos=int(value_s % 1 * 1_000_000_000))
 
 
-def _timestamp(moment: datetime | None, path: str) -> Timestamp | None:
+def timestamp_of(moment: datetime | None, path: str) -> Timestamp | None:
+    """An aware moment; BadArgument for a naive one."""
     if moment is None:
         return None
     if moment.tzinfo is None:
@@ -331,5 +378,6 @@ def _timestamp(moment: datetime | None, path: str) -> Timestamp | None:
     return timestamp
 
 
-def _moment(timestamp: Timestamp) -> datetime:
+def moment_of(timestamp: Timestamp) -> datetime:
+    """A moment in UTC."""
     return timestamp.ToDatetime(tzinfo=UTC)

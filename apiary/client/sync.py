@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,8 @@ from .connecting import OPTIONS, RETRY_BUDGET_S, Connection, Metadata, methods
 from .failures import Attempts, failure_of
 from .records import Column, Deployed, FunctionInfo, InvocationResult, Run
 from .requests import Request
+from .workflow_requests import Feed
+from .workflows import WorkflowCalls
 
 __all__ = ["Client", "QueryResult"]
 
@@ -26,7 +28,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Client:
+class Client(WorkflowCalls):
     """A connection to a server; use it from any number of threads, close it when done.
 
         with Client() as client:
@@ -186,6 +188,7 @@ class Client:
         self,
         *,
         application: str | None = None,
+        kind: str | None = None,
         name: str | None = None,
         statuses: Sequence[str] = (),
         since: datetime | None = None,
@@ -200,6 +203,7 @@ class Client:
                 requests.list_runs(
                     page_token,
                     application=application,
+                    kind=kind,
                     name=name,
                     statuses=statuses,
                     since=since,
@@ -226,6 +230,24 @@ class Client:
                 time.sleep(attempts.pause_s(failure_of(error, self.address, request)))
             else:
                 return QueryResult(first, stream, self.address, request)
+
+    def _follow(self, feed: Feed[T]) -> Generator[T, None, None]:
+        request = feed.request
+        attempts = Attempts(request, self._retry_budget_s)
+        while True:
+            stream = self._methods[request.method](
+                request.message, timeout=attempts.remaining_s(), metadata=self._metadata
+            )
+            try:
+                for answer in stream:
+                    attempts.answered()
+                    if (taken := feed.take(answer)) is not None:
+                        yield taken
+                return
+            except grpc.RpcError as error:
+                time.sleep(attempts.pause_s(failure_of(error, self.address, request)))
+            finally:
+                stream.cancel()
 
     def _send(self, request: Request[T]) -> T:
         if self._telemetry is None:

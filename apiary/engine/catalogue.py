@@ -7,14 +7,15 @@ import binascii
 import difflib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 from psycopg.rows import DictRow, dict_row
 from sqlalchemy import (
     CompoundSelect,
+    DateTime,
     Dialect,
     Select,
     Text,
@@ -36,9 +37,18 @@ from ..provenance import tables
 from .postgres import PostgresEngine
 from .sqlstates import translate
 
-__all__ = ["Catalogue", "FunctionRow", "OperationRow", "Page", "RunFilter", "RunRow"]
+__all__ = [
+    "Catalogue",
+    "FunctionRow",
+    "OperationRow",
+    "Page",
+    "RunFilter",
+    "RunRow",
+    "unrecorded_operations",
+]
 
 _DIALECT: Dialect = PGDialect_psycopg()  # type: ignore[no-untyped-call]
+_KINDS = ("function", "workflow")
 _STATUSES = (
     "QUEUED",
     "SCHEDULED",
@@ -99,12 +109,22 @@ class RunRow:
     deployment: str | None
     principal: str
     status: str
-    started_at: datetime
+    created_at: datetime
+    started_at: datetime | None  # None: it has not started
     finished_at: datetime | None
     trace: str | None
+    # Of workflows only.
+    queue: str | None = None
+    executor: str | None = None
+    parent_run_id: str | None = None
+    forked_from: str | None = None
+    deadline: datetime | None = None
+    progress: str | None = None  # JSON text, as output
+    # Not in lists.
     input: str | None = None
     output: str | None = None
     error: str | None = None
+    unrecorded: str | None = None  # read-only calls at its end, which left no operations
     operations: Sequence[OperationRow] = field(default=())
 
 
@@ -113,10 +133,11 @@ class RunFilter:
     """Which runs are listed; what is empty or None excludes nothing."""
 
     application: str = ""
+    kind: str = ""  # function, workflow
     name: str = ""
     statuses: Sequence[str] = ()
-    since: datetime | None = None  # started at this time or later
-    until: datetime | None = None  # started before it
+    since: datetime | None = None  # created at this time or later
+    until: datetime | None = None  # created before it
     run_id_prefix: str = ""
 
 
@@ -170,6 +191,15 @@ class Catalogue:
 
     async def run(self, run_id: str) -> RunRow:
         """One run with its operations and their attempts; NotFound when there is none."""
+        run = await self.run_alone(run_id)
+        rows = await self._rows(_operations(run_id))
+        operations = [OperationRow(**row) for row in rows]
+        recorded = {operation.seq for operation in operations}
+        late = [row for row in unrecorded_operations(run) if row.seq not in recorded]
+        return replace(run, operations=operations + late)
+
+    async def run_alone(self, run_id: str) -> RunRow:
+        """One run without its operations; NotFound when there is none."""
         runs = _runs(detailed=True).subquery()
         rows = await self._rows(select(runs).where(runs.c.run_id == run_id))
         if not rows:
@@ -179,8 +209,17 @@ class Catalogue:
                 kind="run",
                 name=run_id,
             )
-        operations = await self._rows(_operations(run_id))
-        return RunRow(**rows[0], operations=[OperationRow(**row) for row in operations])
+        return RunRow(**rows[0])
+
+    async def new_operations(self, run_id: str, after: int, seen: set[int]) -> list[OperationRow]:
+        """The recorded operations beyond number ``after``, but for those in ``seen``."""
+        operation = tables.operation
+        statement = (
+            _recorded_operations(run_id)
+            .where(operation.c.seq > after, operation.c.seq.not_in(sorted(seen)))
+            .order_by(operation.c.seq)
+        )
+        return [OperationRow(**row) for row in await self._rows(statement)]
 
     async def runs(self, wanted: RunFilter, *, size: int, token: str = "") -> Page:
         """A page of at most ``size`` runs, newest first; BadArgument for a wrong filter."""
@@ -188,13 +227,13 @@ class Catalogue:
         statement = (
             select(runs)
             .where(and_(true(), *_conditions(runs, wanted)))
-            .order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
+            .order_by(runs.c.created_at.desc(), runs.c.run_id.desc())
             .limit(size + 1)
         )
         if token:
-            started_at, run_id = _decode_token(token)
-            key = tuple_(runs.c.started_at, runs.c.run_id)
-            statement = statement.where(key < tuple_(literal(started_at), literal(run_id)))
+            created_at, run_id = _decode_token(token)
+            key = tuple_(runs.c.created_at, runs.c.run_id)
+            statement = statement.where(key < tuple_(literal(created_at), literal(run_id)))
         rows = [RunRow(**row) for row in await self._rows(statement)]
         more = len(rows) > size
         return Page(runs=rows[:size], next_token=_encode_token(rows[size - 1]) if more else None)
@@ -251,90 +290,106 @@ def _functions() -> Select[Any]:
 
 
 def _runs(*, detailed: bool) -> CompoundSelect[Any]:
-    """What a run is, in one place: a workflow's, a recorded direct invocation, or one of which
-    there are attempts only. ``detailed`` adds input, output and error.
+    """What a run is, in one place: workflows' runs, recorded direct invocations, and those of the
+    latter that left attempts only.
 
-    A workflow's run that waits to be started counts from its creation.
+    ``detailed`` adds input, output, error and what was not recorded.
     """
     operation, attempt, run = tables.operation, tables.attempt, tables.run
-    of_workflows = select(
-        run.c.run_id,
-        literal("workflow", Text).label("kind"),
-        run.c.workflow.label("name"),
-        run.c.application,
-        run.c.deployment,
-        run.c.principal,
-        run.c.status,
-        func.coalesce(run.c.started_at, run.c.created_at).label("started_at"),
-        run.c.finished_at,
-        run.c.trace,
+    # Operation 0 of a workflow's run only holds its id.
+    recorded = select(*_invocation_columns(operation, operation.c.status)).where(
+        operation.c.seq == 0, operation.c.kind != "start"
     )
-    recorded = select(
-        operation.c.run_id,
-        operation.c.kind,
-        operation.c.name,
-        operation.c.application,
-        operation.c.deployment,
-        operation.c.principal,
-        operation.c.status,
-        operation.c.started_at,
-        operation.c.finished_at,
-        operation.c.trace,
-    ).where(operation.c.seq == 0, operation.c.kind == "function")
     # The last attempt tells how it ended; after a conflict, another one is on its way.
     later = attempt.alias("later")
-    attempted = select(
-        attempt.c.run_id,
-        attempt.c.kind,
-        attempt.c.name,
-        attempt.c.application,
-        attempt.c.deployment,
-        attempt.c.principal,
-        func.replace(attempt.c.status, "RETRIED", "RUNNING").label("status"),
-        attempt.c.started_at,
-        attempt.c.finished_at,
-        attempt.c.trace,
-    ).where(
+    status = func.replace(attempt.c.status, "RETRIED", "RUNNING").label("status")
+    attempted = select(*_invocation_columns(attempt, status)).where(
         attempt.c.seq == 0,
         ~exists().where(operation.c.run_id == attempt.c.run_id, operation.c.seq == 0),
         ~exists().where(
             later.c.run_id == attempt.c.run_id, later.c.seq == 0, later.c.id > attempt.c.id
         ),
     )
+    workflows = select(
+        run.c.run_id,
+        literal("workflow").label("kind"),
+        run.c.workflow.label("name"),
+        run.c.application,
+        run.c.deployment,
+        run.c.principal,
+        run.c.status,
+        run.c.created_at,
+        run.c.started_at,
+        run.c.finished_at,
+        run.c.trace,
+        run.c.queue,
+        run.c.executor,
+        run.c.parent_run_id,
+        run.c.forked_from,
+        run.c.deadline,
+        cast(run.c.progress, Text).label("progress"),
+    )
     if detailed:
-        of_workflows = of_workflows.add_columns(
-            cast(run.c.input, Text).label("input"),
-            cast(run.c.output, Text).label("output"),
-            cast(run.c.error, Text).label("error"),
-        )
+        nothing = cast(null(), Text)
         recorded = recorded.add_columns(
-            cast(operation.c.input, Text).label("input"),
-            cast(operation.c.output, Text).label("output"),
-            cast(operation.c.error, Text).label("error"),
+            *_texts(operation, "input", "output", "error"), nothing.label("unrecorded")
         )
         attempted = attempted.add_columns(
-            null().label("input"),
-            null().label("output"),
-            cast(attempt.c.error, Text).label("error"),
+            nothing.label("input"),
+            nothing.label("output"),
+            *_texts(attempt, "error"),
+            nothing.label("unrecorded"),
         )
-    return union_all(of_workflows, recorded, attempted)
+        workflows = workflows.add_columns(*_texts(run, "input", "output", "error", "unrecorded"))
+    return union_all(recorded, attempted, workflows)
 
 
-def _operations(run_id: str) -> Select[Any]:
-    operation, attempt = tables.operation, tables.attempt
-    recorded = select(
+def _invocation_columns(table: Any, status: Any) -> list[Any]:
+    """The columns of a function's run; those that only workflows have are NULL."""
+    nothing = cast(null(), Text)
+    return [
+        table.c.run_id,
+        table.c.kind,
+        table.c.name,
+        table.c.application,
+        table.c.deployment,
+        table.c.principal,
+        status,
+        table.c.started_at.label("created_at"),
+        table.c.started_at,
+        table.c.finished_at,
+        table.c.trace,
+        nothing.label("queue"),
+        nothing.label("executor"),
+        nothing.label("parent_run_id"),
+        nothing.label("forked_from"),
+        cast(null(), DateTime(timezone=True)).label("deadline"),
+        nothing.label("progress"),
+    ]
+
+
+def _texts(table: Any, *names: str) -> list[Any]:
+    return [cast(table.c[name], Text).label(name) for name in names]
+
+
+def _recorded_operations(run_id: str) -> Select[Any]:
+    operation = tables.operation
+    return select(
         operation.c.seq,
         operation.c.kind,
         operation.c.name,
         operation.c.status,
         operation.c.attempt,
-        cast(operation.c.output, Text).label("output"),
-        cast(operation.c.error, Text).label("error"),
+        *_texts(operation, "output", "error"),
         operation.c.started_at,
         operation.c.finished_at,
-        cast(operation.c.xid, Text).label("xid"),
+        *_texts(operation, "xid"),
         operation.c.log,
     ).where(operation.c.run_id == run_id, operation.c.kind != "start")
+
+
+def _operations(run_id: str) -> Select[Any]:
+    attempt = tables.attempt
     attempted = select(
         attempt.c.seq,
         attempt.c.kind,
@@ -342,20 +397,50 @@ def _operations(run_id: str) -> Select[Any]:
         attempt.c.status,
         attempt.c.attempt,
         null().label("output"),
-        cast(attempt.c.error, Text).label("error"),
+        *_texts(attempt, "error"),
         attempt.c.started_at,
         attempt.c.finished_at,
         null().label("xid"),
         attempt.c.log,
     ).where(attempt.c.run_id == run_id)
-    both = union_all(recorded, attempted).subquery()
+    both = union_all(_recorded_operations(run_id), attempted).subquery()
     return select(both).order_by(both.c.seq, both.c.attempt, both.c.started_at)
+
+
+def unrecorded_operations(run: RunRow) -> list[OperationRow]:
+    """The read-only calls at a run's end, which nothing depended on; its own row keeps them."""
+    return [
+        OperationRow(
+            seq=each["seq"],
+            kind=each["kind"],
+            name=each["name"],
+            status="SUCCEEDED" if each.get("error") is None else "FAILED",
+            attempt=each.get("attempt") or 1,
+            output=_json_text(each.get("output")),
+            error=_json_text(each.get("error")),
+            started_at=datetime.fromtimestamp(each["started_at"], UTC),
+            finished_at=datetime.fromtimestamp(each["finished_at"], UTC),
+            xid=None,
+            log=each.get("log"),
+        )
+        for each in json.loads(run.unrecorded or "null") or []
+    ]
+
+
+def _json_text(document: Any) -> str | None:
+    return None if document is None else json.dumps(document, ensure_ascii=False)
 
 
 def _conditions(runs: Any, wanted: RunFilter) -> list[Any]:
     found: list[Any] = []
     if wanted.application:
         found.append(runs.c.application == wanted.application)
+    if wanted.kind:
+        if wanted.kind not in _KINDS:
+            raise BadArgument(
+                f"kind is {wanted.kind!r}; expected function or workflow", path="kind"
+            )
+        found.append(runs.c.kind == wanted.kind)
     if wanted.name:
         found.append(runs.c.name == wanted.name)
     if wanted.statuses:
@@ -368,23 +453,23 @@ def _conditions(runs: Any, wanted: RunFilter) -> list[Any]:
                 )
         found.append(runs.c.status.in_(list(wanted.statuses)))
     if wanted.since is not None:
-        found.append(runs.c.started_at >= wanted.since)
+        found.append(runs.c.created_at >= wanted.since)
     if wanted.until is not None:
-        found.append(runs.c.started_at < wanted.until)
+        found.append(runs.c.created_at < wanted.until)
     if wanted.run_id_prefix:
         found.append(func.starts_with(runs.c.run_id, wanted.run_id_prefix))
     return found
 
 
 def _encode_token(run: RunRow) -> str:
-    text = json.dumps([run.started_at.isoformat(), run.run_id])
+    text = json.dumps([run.created_at.isoformat(), run.run_id])
     return base64.urlsafe_b64encode(text.encode()).decode()
 
 
 def _decode_token(token: str) -> tuple[datetime, str]:
     try:
-        started_at, run_id = json.loads(base64.urlsafe_b64decode(token.encode()))
-        return datetime.fromisoformat(started_at), str(run_id)
+        created_at, run_id = json.loads(base64.urlsafe_b64decode(token.encode()))
+        return datetime.fromisoformat(created_at), str(run_id)
     except (binascii.Error, ValueError, TypeError) as error:
         raise BadArgument(
             "page_token is none of this server's",

@@ -27,12 +27,13 @@ from ..errors import (
     NotFound,
     PermissionDenied,
     StatementError,
+    WrongState,
 )
 from .callables import install_callable_functions
 from .scripts import ScriptStatement, split_script
 from .sqlstates import translate
 
-__all__ = ["Deployed", "deploy", "rollback"]
+__all__ = ["Deployed", "deploy", "remove_deployment", "rollback"]
 
 _LOCK = 0x4465706C  # first key of the advisory locks that serialise deploys per application
 
@@ -143,6 +144,49 @@ def rollback(connection: psycopg.Connection[Any], application: str, *, principal
         workflows=names[1],
         scripts=(),
     )
+
+
+def remove_deployment(
+    connection: psycopg.Connection[Any], application: str, deployment: str
+) -> None:
+    """Remove a deployment's code and description; what it recorded stays.
+
+    NotFound when there is none; WrongState when it is the current one, or runs that have not ended
+    still need it.
+    """
+    with _deploy_errors(), connection.transaction():
+        _lock(connection, application)
+        known = connection.execute(
+            "SELECT FROM apiary.deployment WHERE id = %s AND application = %s FOR UPDATE",
+            [deployment, application],
+        ).fetchone()
+        if known is None:
+            raise NotFound(
+                f"{application} has no deployment {deployment}",
+                hint="apiary deployment list shows what there is",
+                kind="deployment",
+                name=deployment,
+            )
+        if _current(connection, application) == deployment:
+            raise WrongState(
+                f"deployment {deployment} is the current one of {application}",
+                hint="deploy another version first, or roll back",
+                deployment=deployment,
+            )
+        row = connection.execute(
+            "SELECT count(*), min(run_id) FROM apiary.run"
+            " WHERE deployment = %s AND finished_at IS NULL",
+            [deployment],
+        ).fetchone()
+        if row is not None and row[0]:
+            raise WrongState(
+                f"deployment {deployment} has {row[0]} runs that have not ended, as {row[1]}",
+                hint="let them end, cancel them, or fork them to another deployment first",
+                deployment=deployment,
+                live_runs=row[0],
+            )
+        connection.execute("DELETE FROM apiary.activation WHERE deployment = %s", [deployment])
+        connection.execute("DELETE FROM apiary.deployment WHERE id = %s", [deployment])
 
 
 def _deploy(connection: psycopg.Connection[Any], bundle: Bundle, principal: str) -> Deployed:

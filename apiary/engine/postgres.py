@@ -13,15 +13,18 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import AsyncConnection, sql
+from psycopg.abc import Buffer
+from psycopg.adapt import AdaptersMap, Loader
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
+from ..authoring.intervals import parse_interval
 from ..errors import ApiaryError, ConfigurationError, UnavailableError
 from .base import DuplicateOperation, Invocation, Outcome
 from .sqlstates import DUPLICATE, SESSION, is_connection_failure, translate
@@ -254,6 +257,8 @@ class PostgresEngine:
                     f"{given} -c default_transaction_isolation={escaped}"
                     f" -c statement_timeout={timeout_ms}"
                     " -c idle_in_transaction_session_timeout=60000"
+                    # What a process that died was running keeps its run from being taken over.
+                    " -c client_connection_check_interval=2000"
                     # What the in-backend runtime wants (runtime/formats.py); here it costs nothing.
                     " -c datestyle=ISO,YMD -c intervalstyle=iso_8601 -c timezone=UTC"
                 )
@@ -263,6 +268,7 @@ class PostgresEngine:
                         "autocommit": True,
                         "options": options,
                         "application_name": self.settings.application_name,
+                        "context": _ADAPTERS,
                     },
                     min_size=1,
                     max_size=self.settings.pool_size,
@@ -275,6 +281,15 @@ class PostgresEngine:
             return self._pools[isolation]
 
 
+class _IntervalLoader(Loader):
+    """Reads intervals as the sessions of the pools write them, which psycopg does not."""
+
+    def load(self, data: Buffer) -> timedelta:
+        return parse_interval(bytes(data).decode())
+
+
+_ADAPTERS = AdaptersMap(psycopg.adapters)
+_ADAPTERS.register_loader("interval", _IntervalLoader)
 _RECONNECT_S = 4.0
 _PLATFORM = _Session(isolation="read committed")
 

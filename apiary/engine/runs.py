@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import class_row
 
-from ..errors import ApiaryError
+from ..errors import ApiaryError, NotFound
 from .postgres import PostgresEngine
 from .sqlstates import is_conflict, translate
 
@@ -223,7 +223,7 @@ class RunStore:
         status: str,
         output: str | None,
         error: dict[str, Any] | None,
-        calls: int,
+        calls: int | None,  # None: unknown
         unrecorded: Sequence[dict[str, Any]],
     ) -> None:
         """End a run: result and status in one commit."""
@@ -335,6 +335,19 @@ class RunStore:
             for row in rows
         }
 
+    async def started_as(self, run_id: str) -> StartRequest:
+        """As what a run was started, to start another like it; NotFound when there is none."""
+        rows = await self._rows(
+            "SELECT application, workflow, deployment, in_database, input, input_digest, principal,"
+            " queue, priority, queue_key FROM apiary.run WHERE run_id = %s",
+            [run_id],
+        )
+        if not rows:
+            raise NotFound(f"no run {run_id!r} of a workflow", kind="run", name=run_id)
+        names = "application workflow deployment in_database input input_digest principal queue"
+        fields = [*names.split(), "priority", "queue_key"]
+        return StartRequest(run_id=run_id, **dict(zip(fields, rows[0], strict=True)))
+
     async def log_step_attempt(self, run: ClaimedRun, row: dict[str, Any]) -> None:
         """Log an attempt of a step that failed and will be tried again."""
         await self._rows(
@@ -370,14 +383,25 @@ class RunStore:
         )
         return {row[0]: RunOutcome(run_id=row[0], created=False, status=row[1]) for row in rows}
 
-    async def register_executor(self, name: str, host: str, pid: int, version: str) -> None:
-        """Show an executor in apiary.executor."""
+    async def register_executor(
+        self,
+        name: str,
+        host: str,
+        pid: int,
+        version: str,
+        *,
+        applications: Sequence[str] | None = None,
+        queues: Sequence[str] | None = None,
+    ) -> None:
+        """Show an executor in apiary.executor, with what it takes; None: everything."""
         await self._rows(
-            "INSERT INTO apiary.executor (name, host, pid, version) VALUES (%s, %s, %s, %s)"
+            "INSERT INTO apiary.executor (name, host, pid, version, applications, queues,"
+            " started_at, seen_at) VALUES (%s, %s, %s, %s, %s, %s, apiary.clock(), apiary.clock())"
             " ON CONFLICT (name) DO UPDATE SET host = excluded.host, pid = excluded.pid,"
-            " version = excluded.version, started_at = clock_timestamp(), seen_at = clock_timestamp()"
-            " RETURNING name",
-            [name, host, pid, version],
+            " version = excluded.version, applications = excluded.applications,"
+            " queues = excluded.queues, started_at = excluded.started_at,"
+            " seen_at = excluded.seen_at RETURNING name",
+            [name, host, pid, version, _array(applications), _array(queues)],
         )
 
     async def unregister_executor(self, name: str) -> None:
@@ -397,7 +421,7 @@ class RunStore:
         )
 
     async def cancel(self, run_id: str, reason: str | None, *, cascade: bool) -> list[str]:
-        """Cancel a run, and with ``cascade`` its descendants; returns the ids that were cancelled."""
+        """Cancel a run, with ``cascade`` its descendants, too; returns what was cancelled."""
         cancelled = []
         family = [run_id]
         while family:

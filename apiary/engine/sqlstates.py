@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import psycopg
 
@@ -31,6 +32,8 @@ _NOT_FOUND = "AP006"
 _ID_TAKEN = "AP007"
 
 _CONFLICTS = {"40001", "40P01"}
+# PL/Python puts the class of an error that passes through it before the message.
+_PYTHON_PREFIX = re.compile(r"^(plpy|spiexceptions)\.\w+: ")
 _STATEMENT_TIMEOUT = "canceling statement due to statement timeout"
 
 
@@ -56,7 +59,7 @@ def _cancelled(message: str) -> ApiaryError:
 def translate(error: psycopg.Error) -> ApiaryError:  # noqa: PLR0911  (one per kind)
     """The platform's error for one of PostgreSQL's."""
     state = error.sqlstate or ""
-    message = (error.diag.message_primary or str(error)).removeprefix("plpy.SPIError: ")
+    message = _PYTHON_PREFIX.sub("", error.diag.message_primary or str(error))
     if state == _ERROR and error.diag.message_detail:
         return ApiaryError.from_json(json.loads(error.diag.message_detail))
     if state in _OF_RUNS:

@@ -32,6 +32,7 @@ from ..errors import (
     UnavailableError,
     UniqueViolation,
 )
+from .crashpoints import crash_point
 from .ids import derived_id
 from .operations import Pending, operation_row
 from .processes import StepTask
@@ -81,6 +82,7 @@ class Calls:
             await self._recorder.flush()
         deferred = self._recorder.take() if alone else []
         started_at = time.time()
+        crash_point("function-before")
         try:
             outcome = await self._invoke(pending, target, dumps(document), deferred)
         except (*INFRASTRUCTURE, asyncio.CancelledError):
@@ -101,6 +103,7 @@ class Calls:
             )  # fmt: skip
             await self._recorder.record([*deferred, row])
             return as_record(row)
+        crash_point("function-after")
         if outcome.unrecorded is not None:
             self._recorder.put_back([*deferred, outcome.unrecorded])
         return OperationRecord(
@@ -139,7 +142,7 @@ class Calls:
             try:
                 outcome = await context.services.invoker.invoke(invocation, fresh=True)
             except LeaseLost:
-                # The lease that the function began with is over, but it may have been renewed since.
+                # The lease that the function began with is over; it may have been renewed since.
                 if is_last or context.gone is not None or context.lease_until <= lease_until:
                     raise
                 lease_until = await self._extend_lease(target)
@@ -172,9 +175,12 @@ class Calls:
         await self._recorder.flush()  # what the step does outside may depend on it
         attempt = self._step_attempts.get(pending.seq, 0) + 1
         while True:
+            crash_point("step-before")
             row, streams, again = await self._attempt(pending, step, document, attempt)
+            crash_point("step-after")
             if not again:
                 await self._recorder.record([row], streams)
+                crash_point("step-recorded")
                 return as_record(row)
             await self._context.services.store.log_step_attempt(self._context.run, row)
             await asyncio.sleep(_backoff_s(step, attempt))
@@ -190,7 +196,8 @@ class Calls:
             run_id=run_id,
             seq=seq,
             report=self._report,
-            invoke=self._invoke_from_step(f"{seq}@{attempt}"),
+            # A killed executor leaves no attempt behind: the next one's is told by its claim.
+            invoke=self._invoke_from_step(f"{seq}@{self._context.run.epoch}.{attempt}"),
             code=self._code,
         )
         output: Any = None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..engine.runs import RunOutcome
 from ..errors import BadArgument, IdempotencyMismatch, NonDeterminismError
+from .crashpoints import crash_point
 from .ids import derived_id
 from .operations import Pending, Suspended, operation_row
 from .recording import as_record
@@ -56,6 +57,7 @@ class Children:
         )
         try:
             await starter.start_child(request, run.run_id, pending.seq, run.epoch)
+            crash_point("child-started")
         except IdempotencyMismatch as error:
             recorded, digest_then = (
                 error.metadata.get(key) for key in ("recorded", "recorded_digest")
@@ -76,6 +78,7 @@ class Children:
         """
         context = self._context
         ids = [cast(str, child.child_id) for child in children]
+        crash_point("join-before")
         found = context.wait(context.services.store.status(ids))
         rows = []
         for child, child_id in zip(children, ids, strict=True):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
+
+import psycopg
 
 from ..authoring.decorators import Workflow
 from ..authoring.loader import DeploymentCode, SourceModule
 from ..engine.postgres import PostgresEngine
+from ..engine.sqlstates import translate
 from ..errors import ConfigurationError, NotFound
 
 __all__ = ["CodeCache", "WorkflowEntry"]
@@ -38,13 +42,11 @@ class CodeCache:
         """The code of a deployment; NotFound when the database has none of that id."""
         async with self._lock:
             if deployment not in self._codes:
-                async with self._engine.connection() as connection:
-                    cursor = await connection.execute(
-                        "SELECT name, file, source, is_package FROM apiary.module"
-                        " WHERE deployment = %s",
-                        [deployment],
-                    )
-                    rows = await cursor.fetchall()
+                rows = await self._rows(
+                    "SELECT name, file, source, is_package FROM apiary.module"
+                    " WHERE deployment = %s",
+                    [deployment],
+                )
                 if not rows:
                     raise NotFound(
                         f"no deployment {deployment}", kind="deployment", name=deployment
@@ -60,46 +62,43 @@ class CodeCache:
 
     async def current(self, application: str) -> str:
         """The deployment that serves new calls of an application."""
-        async with self._engine.connection() as connection:
-            cursor = await connection.execute(
-                "SELECT current FROM apiary.application WHERE name = %s", [application]
-            )
-            row = await cursor.fetchone()
-        if row is None or row[0] is None:
+        rows = await self._rows(
+            "SELECT current FROM apiary.application WHERE name = %s", [application]
+        )
+        if not rows or rows[0][0] is None:
             raise NotFound(
                 f"application {application!r} has no deployment in this database",
                 hint="apiary deploy PATH puts one there",
                 kind="application",
                 name=application,
             )
-        return str(row[0])
+        return str(rows[0][0])
 
     async def entry(self, deployment: str, name: str) -> WorkflowEntry:
         """The catalogue's entry of a workflow."""
         key = (deployment, name)
         if key not in self._workflows:
-            async with self._engine.connection() as connection:
-                cursor = await connection.execute(
-                    "SELECT d.application, w.module, w.qualname, w.in_database"
-                    " FROM apiary.workflow w JOIN apiary.deployment d ON d.id = w.deployment"
-                    " WHERE w.deployment = %s AND w.name = %s AND w.kind = 'workflow'",
-                    [deployment, name],
-                )
-                row = await cursor.fetchone()
-            if row is None:
+            rows = await self._rows(
+                "SELECT d.application, w.module, w.qualname, w.in_database"
+                " FROM apiary.workflow w JOIN apiary.deployment d ON d.id = w.deployment"
+                " WHERE w.deployment = %s AND w.name = %s AND w.kind = 'workflow'",
+                [deployment, name],
+            )
+            if not rows:
                 raise NotFound(
                     f"no workflow {name!r}",
                     hint="apiary workflow list --definitions shows what there is",
                     kind="workflow",
                     name=name,
                 )
+            application, module, qualname, in_database = rows[0]
             self._workflows[key] = WorkflowEntry(
-                application=row[0],
+                application=application,
                 deployment=deployment,
                 name=name,
-                module=row[1],
-                qualname=row[2],
-                in_database=row[3],
+                module=module,
+                qualname=qualname,
+                in_database=in_database,
             )
         return self._workflows[key]
 
@@ -118,3 +117,11 @@ class CodeCache:
         if not isinstance(found, Workflow):
             raise NotFound(f"{name} is a {found.kind}, not a workflow", kind="workflow", name=name)
         return found
+
+    async def _rows(self, statement: str, values: list[str]) -> list[tuple[Any, ...]]:
+        try:
+            async with self._engine.connection() as connection:
+                cursor = await connection.execute(statement.encode(), values)
+                return await cursor.fetchall()
+        except psycopg.Error as error:
+            raise translate(error) from error

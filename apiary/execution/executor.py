@@ -31,6 +31,7 @@ from ..errors import (
     UnavailableError,
 )
 from .code import CodeCache
+from .crashpoints import crash_point
 from .invoking import Invoker
 from .listening import CONTROL, READY, Listener
 from .operations import Abandoned
@@ -44,6 +45,8 @@ from .threads import run_code
 __all__ = ["Executor", "ExecutorSettings"]
 
 log = logging.getLogger(__name__)
+
+_HEARTBEAT_S = 10.0  # at most between two signs of life
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,13 +113,16 @@ class Executor:
         ]
         self._tasks = [
             asyncio.create_task(self._for_ever(self._look, self._pause)),
-            asyncio.create_task(self._for_ever(self._renew, self._pause_between_renewals)),
+            asyncio.create_task(
+                self._for_ever(self._renew, self._pause_between_renewals, also_draining=True)
+            ),
         ]
 
     async def drain(self, grace_s: float | None = None) -> None:
         """Stop claiming, let what runs come to a stop, give the runs back, and end."""
         self._stopping = True
         self._wake.set()
+        crash_point("draining")
         for context, _ in self._running.values():
             context.draining = True
         grace_s = self.settings.grace_s if grace_s is None else grace_s
@@ -145,9 +151,9 @@ class Executor:
 
     # The loops.
 
-    async def _for_ever(self, work: Any, pause: Any) -> None:
+    async def _for_ever(self, work: Any, pause: Any, *, also_draining: bool = False) -> None:
         registered = False
-        while not self._stopping:
+        while also_draining or not self._stopping:
             try:
                 if not registered:
                     await self._register()
@@ -162,7 +168,12 @@ class Executor:
 
     async def _register(self) -> None:
         await self.store.register_executor(
-            self._identity, socket.gethostname(), os.getpid(), "apiary"
+            self._identity,
+            socket.gethostname(),
+            os.getpid(),
+            "apiary",
+            applications=self.settings.applications,
+            queues=self.settings.queues,
         )
 
     async def _look(self) -> None:
@@ -181,6 +192,8 @@ class Executor:
         claimed = await self.store.claim(
             self._identity, room, self._lease, self.settings.applications, self.settings.queues
         )
+        if claimed:
+            crash_point("claimed")
         for run in claimed:
             task = asyncio.create_task(self._drive(run))
             self._driving.add(task)
@@ -200,9 +213,9 @@ class Executor:
 
     async def _renew(self) -> None:
         held = [(run_id, context.run.epoch) for run_id, (context, _) in self._running.items()]
-        if not held:
-            return
+        # Also when it holds nothing: this is how others know that it is alive.
         leases = await self.store.renew(self._identity, held, self._lease)
+        crash_point("renewed")
         for run_id, epoch in held:
             entry = self._running.get(run_id)
             if entry is None or entry[0].run.epoch != epoch:
@@ -213,7 +226,7 @@ class Executor:
                 entry[0].abandon(LeaseLost(f"the lease on run {run_id} is lost", run_id=run_id))
 
     async def _pause_between_renewals(self) -> None:
-        await asyncio.sleep(self.settings.lease_s / 3)
+        await asyncio.sleep(min(self.settings.lease_s / 3, _HEARTBEAT_S))
 
     def _on_control(self, payload: str) -> None:
         """A run was cancelled or timed out, perhaps one of ours; empty: perhaps any."""
@@ -256,7 +269,7 @@ class Executor:
     async def _fail(self, run: ClaimedRun, error: Exception) -> None:
         try:
             await self.store.finish(
-                run.run_id, run.epoch, "FAILED", None, encode_exception(error), 0, []
+                run.run_id, run.epoch, "FAILED", None, encode_exception(error), None, []
             )
         except ApiaryError as failed:
             log.warning("run_not_ended run_id=%s: %s", run.run_id, failed)
@@ -292,12 +305,15 @@ class Executor:
         elif context.suspended is not None:
             waiting = context.suspended
             operations = [*context.recorder.take(), *waiting.operations]
+            crash_point("park-before")
             await self.store.park(
                 run.run_id, run.epoch, waiting.waiting_for, waiting.wake_at, operations
             )
+            crash_point("park-after")
         elif isinstance(error, Abandoned):
             await self._give_up(run, context)
         else:
+            crash_point("finish-before")
             await self.store.finish(
                 run.run_id,
                 run.epoch,
@@ -307,11 +323,14 @@ class Executor:
                 context.replay.last_seq,
                 context.recorder.take(),
             )
+            crash_point("finish-after")
 
     async def _give_up(self, run: ClaimedRun, context: RunContext) -> None:
         if isinstance(context.gone, (ConfigurationError, UnavailableError)):
             # It would fail again at once: let the lease end first.
             log.warning("run_interrupted run_id=%s: %s", run.run_id, context.gone)
             return
-        await self.store.release(run.run_id, run.epoch, context.recorder.take())
+        # Nothing depends on reads that are not recorded; after a lost reply they may have been.
+        reads = context.recorder.take() if context.gone is None else []
+        await self.store.release(run.run_id, run.epoch, reads)
         log.info("run_released run_id=%s", run.run_id)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..authoring.failures import encode_exception
 from ..authoring.values import canonical, codec_for, digest
 from ..errors import ApiaryError, BadArgument, NotFound, UsageError, WaitTimedOut
+from .crashpoints import crash_point
 from .operations import Suspended, operation_row
 from .recording import as_record
 
@@ -133,7 +134,9 @@ class Primitives:
             finally:
                 if taken is None:
                     context.recorder.put_back(deferred)
-            if taken is None:
+            if taken is not None:
+                crash_point("message-taken")
+            else:
                 self._wait_or_time_out(row, {"kind": "message", "topic": topic}, timeout_s)
             record = as_record({**row, "output": taken})
         return context.replay.value(record, lambda output: _any.decode(output["message"]))

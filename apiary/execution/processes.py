@@ -12,8 +12,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
@@ -26,11 +26,28 @@ from ..errors import ApiaryError
 if TYPE_CHECKING:
     from .steps import StepContext
 
-__all__ = ["ProcessPool", "StepProcessDied", "StepTask"]
+__all__ = ["AttemptLate", "ProcessPool", "StepProcessDied", "StepTask", "in_time"]
 
 
 class StepProcessDied(Exception):
     """The process in which a step ran has died; the attempt has failed."""
+
+
+class AttemptLate(Exception):
+    """An attempt did not end within its time; not a TimeoutError, which a step may raise itself."""
+
+
+@asynccontextmanager
+async def in_time(timeout_s: float | None) -> AsyncIterator[None]:
+    """Cancel what this block waits for after a time, and raise AttemptLate."""
+    limit = asyncio.timeout(timeout_s)
+    try:
+        async with limit:
+            yield
+    except TimeoutError as error:
+        if limit.expired():
+            raise AttemptLate from error
+        raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +72,11 @@ class _Worker:
             command = [sys.executable, "-m", __name__, str(theirs.fileno())]
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
         self.connection: Connection = Connection(ours.detach())
+        try:
+            self.connection.recv()  # it is ready
+        except (EOFError, OSError) as error:
+            self.kill()
+            raise StepProcessDied("a process for steps did not start") from error
         self._deployments: set[str] = set()
 
     def run(self, task: StepTask, context: StepContext) -> Any:
@@ -113,8 +135,8 @@ class ProcessPool:
         self._room = asyncio.Semaphore(size)
         self._idle: list[_Worker] = []
 
-    async def run(self, task: StepTask, context: StepContext) -> Any:
-        """One attempt in a worker; its process is killed when the attempt is cancelled.
+    async def run(self, task: StepTask, context: StepContext, timeout_s: float | None) -> Any:
+        """One attempt in a worker; its process is killed when the attempt is cancelled or late.
 
         Returns the result's JSON document, decoded by the step's own signature.
         """
@@ -123,8 +145,9 @@ class ProcessPool:
             if worker is None:
                 worker = await asyncio.to_thread(_Worker)
             try:
-                output = await asyncio.to_thread(worker.run, task, context)
-            except (asyncio.CancelledError, StepProcessDied):
+                async with in_time(timeout_s):
+                    output = await asyncio.to_thread(worker.run, task, context)
+            except (asyncio.CancelledError, AttemptLate, StepProcessDied):
                 await asyncio.to_thread(worker.kill)
                 raise
             except BaseException:
@@ -152,6 +175,7 @@ def _work(connection: Connection) -> None:
     """A worker's life: attempts, one after another, until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is for the executor
     codes: dict[str, DeploymentCode] = {}
+    connection.send(("ready", None))
     with suppress(EOFError, OSError):  # the executor has gone
         while True:
             deployment, modules, module, qualname, document, run_id, seq = connection.recv()

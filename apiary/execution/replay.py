@@ -72,7 +72,7 @@ class Replay:
         return self.last_seq
 
     def match(self, seq: int, kind: str, name: str, digest: str | None) -> OperationRecord | None:
-        """The record of a call, or None when it is new; NonDeterminismError when it is another's."""
+        """The record of a call, None when it is new; NonDeterminismError for another's."""
         if self.broken is not None:  # code that swallowed it must not go on
             raise self.broken
         record = self._records.get(seq)

@@ -71,7 +71,7 @@ class RunContext(Context):
         self.recorder = Recorder(services.store, run)
         self.lease_until = run.lease_until
         self.draining = False
-        reporter = ProgressReporter(services.loop, services.store, run)
+        self._reporter = reporter = ProgressReporter(services.loop, services.store, run)
         self._calls = Calls(self, code, step_attempts, reporter.report)
         self._children = Children(self, children)
         self._primitives = Primitives(self, reporter.report)
@@ -110,6 +110,7 @@ class RunContext(Context):
         """Wait until no operation of the run is under way."""
         while self._tasks:
             await asyncio.wait(list(self._tasks))
+        await self._reporter.settle()
 
     # Context: the calls of the workflow's code, in its thread.
 

@@ -117,8 +117,11 @@ class Scheduler:
         now = await self._now()
         anchor = anchor or now
         next_at = _times(cron, zone, dst_policy, every, anchor).next(now)
+        if queue is not None:
+            await self._require_queue(queue)
         rows = await self._rows(
-            "INSERT INTO apiary.schedule (name, application, workflow, input, principal, cron, zone,"
+            "INSERT INTO apiary.schedule (name, application, workflow, input, principal, cron,"
+            " zone,"
             " dst_policy, every, anchor, missed, queue, paused, next_at, tzdata)"
             " VALUES (%s, %s, %s, %s::json, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
             " ON CONFLICT (name) DO UPDATE SET application = excluded.application,"
@@ -147,6 +150,13 @@ class Scheduler:
         )
         return rows[0]
 
+    async def _require_queue(self, name: str) -> None:
+        """Say what is wrong before the foreign key does."""
+        async with self._engine.connection() as connection:
+            cursor = await connection.execute("SELECT FROM apiary.queue WHERE name = %s", [name])
+            if await cursor.fetchone() is None:
+                raise NotFound(f"no queue {name!r}", kind="queue", name=name)
+
     async def all(self) -> list[ScheduleRow]:
         """Every schedule, by name."""
         return await self._rows(f"SELECT {_COLUMNS} FROM apiary.schedule ORDER BY name", [])
@@ -154,6 +164,21 @@ class Scheduler:
     async def get(self, name: str) -> ScheduleRow:
         """One schedule."""
         rows = await self._rows(f"SELECT {_COLUMNS} FROM apiary.schedule WHERE name = %s", [name])
+        if not rows:
+            raise NotFound(f"no schedule {name!r}", kind="schedule", name=name)
+        return rows[0]
+
+    async def pause(self, name: str, *, paused: bool) -> ScheduleRow:
+        """Let a schedule fire no more, or go on with its next slot from now."""
+        schedule = await self.get(name)
+        next_at = schedule.next_at
+        if schedule.paused and not paused:
+            next_at = schedule.times.next(await self._now())
+        rows = await self._rows(
+            "UPDATE apiary.schedule SET paused = %s, next_at = %s WHERE name = %s"
+            f" RETURNING {_COLUMNS}",
+            [paused, next_at, name],
+        )
         if not rows:
             raise NotFound(f"no schedule {name!r}", kind="schedule", name=name)
         return rows[0]

@@ -9,13 +9,15 @@ from typing import Any
 
 from ..authoring.values import canonical, digest
 from ..engine.runs import RunOutcome, RunStore, StartRequest
-from ..errors import PayloadTooLarge
+from ..errors import BadArgument, LeaseLost, PayloadTooLarge
 from .code import CodeCache
 from .ids import checked_run_id, new_run_id
 
 __all__ = ["RunOptions", "Starter"]
 
-LEASE = timedelta(seconds=30)
+# Of a run in the database. Short: claiming looks at the lock that its backend holds, and waits on
+# while that lives, so this only bounds when the death of a backend is noticed.
+LEASE = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,10 @@ class Starter:
     ) -> StartRequest:
         """The request for a run, its input checked against the workflow's signature."""
         run_id = new_run_id() if options.run_id is None else checked_run_id(options.run_id)
+        if options.timeout_s is not None and not options.timeout_s > 0:
+            raise BadArgument(
+                f"timeout_s is {options.timeout_s!r}; expected more than 0", path="timeout_s"
+            )
         deployment = options.deployment or await self._code.current(application)
         entry = await self._code.entry(deployment, workflow)
         found = await self._code.workflow(deployment, workflow)
@@ -91,11 +97,22 @@ class Starter:
             max_adoptions=found.options.max_adoptions,
         )
 
+    async def require_deployment(self, deployment: str) -> None:
+        """NotFound unless the database has the code of a deployment."""
+        await self._code.code(deployment)
+
     async def start(self, request: StartRequest) -> RunOutcome:
-        """Start a prepared run. One that lives in the database has ended when this returns."""
+        """Start a prepared run. One that lives in the database has ended when this returns.
+
+        Unless it was there before: then the answer is where it stands.
+        """
         if not request.in_database:
             return await self._store.start(request)
-        return await self._store.run_in_database(request, LEASE)
+        try:
+            return await self._store.run_in_database(request, LEASE)
+        except LeaseLost:
+            # Another backend is at it now. Its row is there, or comes with this statement.
+            return await self._store.start(request)
 
     async def start_child(
         self, request: StartRequest, parent_run_id: str, parent_seq: int, parent_epoch: int

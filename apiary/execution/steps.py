@@ -22,7 +22,7 @@ from ..authoring.failures import rebuild_exception
 from ..authoring.loader import DeploymentCode
 from ..authoring.values import codec_for, dumps
 from ..errors import DeadlineExceeded, UsageError
-from .processes import ProcessPool, StepTask
+from .processes import AttemptLate, ProcessPool, StepTask, in_time
 
 __all__ = ["StepContext", "StepInterrupted", "StepRunner"]
 
@@ -103,16 +103,27 @@ class StepRunner:
     ) -> Any:
         """One attempt; returns what the step returned, or raises what it raised."""
         timeout_s = step.options.timeout_s
+        # The time runs from the attempt's beginning, not while it waits for a thread or a process.
+        if step.options.process:
+            work = self._processes.run(task, context, timeout_s)
+        else:
+            work = self._in_thread(step, kwargs, context, timeout_s)
         try:
-            async with asyncio.timeout(timeout_s):
-                if step.options.process:
-                    return await self._processes.run(task, context)
-                async with self._threads:
-                    return await _run_in_thread(step, kwargs, context)
-        except TimeoutError as error:
+            return await work
+        except AttemptLate as error:
             raise DeadlineExceeded(
                 f"step {step.name} did not end within {timeout_s:g} s", run_id=context.run_id
             ) from error
+
+    async def _in_thread(
+        self,
+        step: Step[..., Any],
+        kwargs: dict[str, Any],
+        context: StepContext,
+        timeout_s: float | None,
+    ) -> Any:
+        async with self._threads, in_time(timeout_s):
+            return await _run_in_thread(step, kwargs, context)
 
     async def close(self) -> None:
         """End the worker processes."""
@@ -139,7 +150,7 @@ async def _run_in_thread(step: Step[..., Any], kwargs: dict[str, Any], context: 
                     result = asyncio.run(result)
         except StepInterrupted:
             return
-        # Whatever user code raises is the attempt's outcome; StopIteration cannot be set on a future.
+        # Whatever user code raises is the outcome; StopIteration cannot be set on a future.
         except BaseException as raised:  # noqa: BLE001
             error = RuntimeError(repr(raised)) if isinstance(raised, StopIteration) else raised
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more

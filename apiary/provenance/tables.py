@@ -19,6 +19,7 @@ from sqlalchemy import (
     Column,
     DateTime,
     Integer,
+    Interval,
     MetaData,
     Numeric,
     Table,
@@ -34,11 +35,19 @@ __all__ = [
     "data_event",
     "deployment",
     "domain",
+    "event",
+    "executor",
+    "fire",
     "function",
     "invocation",
+    "mailbox",
     "metadata",
     "operation",
+    "queue",
     "run",
+    "schedule",
+    "stream",
+    "workflow",
     "write_event",
 ]
 
@@ -252,6 +261,7 @@ run = Table(
     Column("ready_at", _TIME),
     Column("waiting_for", JSON),
     Column("waiting_left", Integer),
+    Column("waiting_failures", Integer),
     Column("executor", Text),
     _required("epoch", Integer),
     _required("adoptions", Integer),
@@ -260,13 +270,15 @@ run = Table(
     Column("parent_run_id", Text),
     Column("parent_seq", Integer),
     Column("forked_from", Text),
+    Column("seed", Text),  # of its random numbers; NULL: its id
     Column("progress", JSON),
     Column("calls", Integer),
-    Column("unrecorded", JSON),
+    Column("unrecorded", JSON),  # read-only calls at the end, which nothing depended on
     Column("trace", Text),
     _required("created_at", _TIME),
     Column("started_at", _TIME),
     Column("finished_at", _TIME),
+    _required("deleting", Boolean),  # part of it is gone
     schema="apiary",
 )
 
@@ -289,5 +301,120 @@ attempt = Table(
     _required("finished_at", _TIME),
     Column("log", Text),
     Column("trace", Text),
+    schema="apiary",
+)
+
+workflow = Table(
+    "workflow",
+    metadata,
+    _required("deployment", Text, primary_key=True),
+    _required("name", Text, primary_key=True),
+    _required("kind", Text),  # workflow, step
+    _required("module", Text),
+    _required("qualname", Text),
+    _required("file", Text),
+    _required("line", Integer),
+    _required("signature", JSON),
+    _required("doc", Text),
+    _required("in_database", Boolean),
+    _required("reasons", JSON),  # why not: [{file, line, reason}]
+    _required("options", JSON),
+    schema="apiary",
+)
+
+queue = Table(
+    "queue",
+    metadata,
+    _required("name", Text, primary_key=True),
+    Column("concurrency", Integer),
+    Column("executor_concurrency", Integer),
+    Column("key_concurrency", Integer),
+    Column("rate_limit", Integer),
+    Column("rate_period", Interval),
+    _required("paused", Boolean),
+    _required("created_at", _TIME),
+    schema="apiary",
+)
+
+schedule = Table(
+    "schedule",
+    metadata,
+    _required("name", Text, primary_key=True),
+    _required("application", Text),
+    _required("workflow", Text),
+    _required("input", JSON),
+    _required("principal", Text),
+    Column("cron", Text),
+    _required("zone", Text),
+    _required("dst_policy", Text),
+    Column("every", Interval),
+    _required("anchor", _TIME),
+    _required("missed", Text),
+    Column("queue", Text),
+    _required("paused", Boolean),
+    _required("next_at", _TIME),
+    _required("tzdata", Text),
+    _required("created_at", _TIME),
+    schema="apiary",
+)
+
+# Which slots of which schedule fired, as which run.
+fire = Table(
+    "fire",
+    metadata,
+    _required("schedule", Text, primary_key=True),
+    _required("slot", _TIME, primary_key=True),
+    _required("run_id", Text),
+    _required("fired_at", _TIME),
+    _required("tzdata", Text),
+    schema="apiary",
+)
+
+executor = Table(
+    "executor",
+    metadata,
+    _required("name", Text, primary_key=True),
+    _required("host", Text),
+    _required("pid", Integer),
+    _required("version", Text),
+    Column("applications", ARRAY(Text)),  # NULL: of all
+    Column("queues", ARRAY(Text)),  # NULL: from all, and from none
+    _required("started_at", _TIME),
+    _required("seen_at", _TIME),
+    schema="apiary",
+)
+
+mailbox = Table(
+    "mailbox",
+    metadata,
+    _required("id", BigInteger, primary_key=True),
+    _required("run_id", Text),
+    _required("topic", Text),
+    _required("message", JSON),
+    Column("idempotency_key", Text),
+    _required("sent_at", _TIME),
+    Column("taken_by_seq", Integer),
+    schema="apiary",
+)
+
+event = Table(
+    "event",
+    metadata,
+    _required("run_id", Text, primary_key=True),
+    _required("key", Text, primary_key=True),
+    _required("value", JSON),
+    _required("set_at", _TIME),
+    schema="apiary",
+)
+
+stream = Table(
+    "stream",
+    metadata,
+    _required("run_id", Text, primary_key=True),
+    _required("key", Text, primary_key=True),
+    _required("offset", BigInteger, primary_key=True),
+    _required("value", JSON),
+    _required("seq", Integer),
+    _required("written_at", _TIME),
     schema="apiary",
 )

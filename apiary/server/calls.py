@@ -93,9 +93,13 @@ class Gate:
         if not self._inside:
             self._empty.set()
 
+    def close(self) -> None:
+        """Take no new calls."""
+        self.draining = True
+
     async def drain(self, grace_s: float) -> None:
         """Take no new calls, wait for those inside, and cancel those that the grace is over for."""
-        self.draining = True
+        self.close()
         if await self._emptied(grace_s):
             return
         log.warning("drain_incomplete calls=%d grace_s=%g", len(self._inside), grace_s)

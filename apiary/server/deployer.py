@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 
 from ..authoring.bundle import Bundle
-from ..engine.deploying import Deployed, deploy, rollback
+from ..engine.deploying import Deployed, deploy, remove_deployment, rollback
 from ..engine.sqlstates import translate
 from ..errors import BadArgument, PermissionDenied
+from ..execution.checking_replay import ReplayReport, check_replays
 
 __all__ = ["Deployer"]
+
+T = TypeVar("T")
 
 
 class Deployer:
@@ -23,14 +26,24 @@ class Deployer:
     def __init__(self, url: str | None) -> None:
         self._url = url
 
-    async def deploy(self, bundle_text: str, *, principal: str, check_only: bool) -> Deployed:
-        """Store a bundle and let it serve; with ``check_only`` undo it at the end."""
+    async def deploy(self, bundle_text: str, *, principal: str) -> Deployed:
+        """Store a bundle and let it serve."""
         bundle = _bundle(bundle_text)
-        return await self._run(
-            lambda connection: deploy(
-                connection, bundle, principal=principal, check_only=check_only
-            )
-        )
+        return await self._run(lambda connection: deploy(connection, bundle, principal=principal))
+
+    async def check(self, bundle_text: str, *, principal: str) -> tuple[Deployed, ReplayReport]:
+        """Deploy a bundle and undo it; then replay unfinished runs with its code."""
+        bundle = _bundle(bundle_text)
+
+        def work(connection: psycopg.Connection[Any]) -> tuple[Deployed, ReplayReport]:
+            deployed = deploy(connection, bundle, principal=principal, check_only=True)
+            return deployed, check_replays(connection, bundle)
+
+        return await self._run(work)
+
+    async def remove(self, application: str, deployment: str) -> None:
+        """Remove a deployment that nothing needs."""
+        await self._run(lambda connection: remove_deployment(connection, application, deployment))
 
     async def rollback(self, application: str, *, principal: str) -> Deployed:
         """Let the deployment before the current one serve again."""
@@ -38,7 +51,7 @@ class Deployer:
             lambda connection: rollback(connection, application, principal=principal)
         )
 
-    async def _run(self, work: Callable[[psycopg.Connection[Any]], Deployed]) -> Deployed:
+    async def _run(self, work: Callable[[psycopg.Connection[Any]], T]) -> T:
         if self._url is None:
             raise PermissionDenied(
                 "this server has no database role that may deploy",
@@ -47,7 +60,7 @@ class Deployer:
             )
         return await asyncio.to_thread(self._run_there, self._url, work)
 
-    def _run_there(self, url: str, work: Callable[[psycopg.Connection[Any]], Deployed]) -> Deployed:
+    def _run_there(self, url: str, work: Callable[[psycopg.Connection[Any]], T]) -> T:
         try:
             with psycopg.connect(url, autocommit=True, application_name="apiary deploy") as opened:
                 return work(opened)

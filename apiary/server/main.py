@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import ssl
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -23,8 +24,18 @@ from grpc_reflection.v1alpha import reflection
 from ..engine.catalogue import Catalogue
 from ..engine.postgres import PostgresEngine, PostgresSettings
 from ..engine.querying import Querying
+from ..engine.queues import QueueStore
+from ..engine.runs import RunStore
+from ..engine.workflows import WorkflowCatalogue
 from ..errors import ConfigurationError
+from ..execution.code import CodeCache
+from ..execution.explaining import Explainer
 from ..execution.invoking import Invoker
+from ..execution.listening import Listener
+from ..execution.scheduling import Scheduler
+from ..execution.starting import Starter
+from ..execution.topics import Topics
+from ..execution.watching import Watcher
 from ..proto.apiary.v1 import apiary_pb2, apiary_pb2_grpc
 from ..telemetry import Telemetry, from_environment
 from .calls import Gate
@@ -32,12 +43,16 @@ from .deployer import Deployer
 from .health import Health
 from .observing import ObservedInvoker
 from .preflight import check_database
+from .running import StartingRuns
 from .service import ApiaryService
 from .settings import ServerSettings
+from .workflow_service import Parts, WorkflowsService
 
 __all__ = ["Server", "serve"]
 
-SERVICE = apiary_pb2.DESCRIPTOR.services_by_name["Apiary"].full_name
+SERVICES = tuple(
+    apiary_pb2.DESCRIPTOR.services_by_name[name].full_name for name in ("Apiary", "Workflows")
+)
 _CUT_GRACE_S = 0.5  # for answers on their way, and those who watch the health
 
 log = logging.getLogger(__name__)
@@ -56,6 +71,9 @@ class Server:
         self._gate: Gate | None = None
         self._invoker: Invoker | None = None
         self._health: Health | None = None
+        self._listener: Listener | None = None
+        self._topics: Topics | None = None
+        self._starting: StartingRuns | None = None
 
     @property
     def running(self) -> bool:
@@ -79,13 +97,20 @@ class Server:
             ),
         )
         self._gate = Gate(settings.tokens)
-        self._health = Health(self._engine, settings.database_url, (SERVICE,))
+        self._health = Health(self._engine, settings.database_url, SERVICES)
+        self._listener = Listener(settings.database_url, application_name="apiary server listener")
+        self._topics = Topics(self._engine, self._listener)
         try:
-            self._grpc = self._listen(self._service(self._engine, self._gate), self._health)
+            self._grpc = self._listen(
+                self._service(self._engine, self._gate),
+                self._workflows(self._engine, self._gate, self._topics),
+                self._health,
+            )
+            await self._topics.start()
             await self._grpc.start()
             await self._health.start()
         except BaseException:
-            await self._engine.close()
+            await self._close()
             raise
         log.info("server_started address=%s", self.address)
 
@@ -94,14 +119,29 @@ class Server:
         if self._grpc is None or not (self._engine and self._gate and self._health):
             return
         log.info("server_draining")
+        grace_s = self.settings.drain_grace_s if grace_s is None else grace_s
+        ends = time.monotonic() + grace_s
         await self._health.stop()
-        await self._gate.drain(self.settings.drain_grace_s if grace_s is None else grace_s)
+        self._gate.close()
+        if self._topics is not None:  # who waits for a run can do that elsewhere
+            self._topics.drain()
+        await self._gate.drain(grace_s)
         await self._grpc.stop(_CUT_GRACE_S)
+        if self._starting is not None:
+            await self._starting.settle(max(_CUT_GRACE_S, ends - time.monotonic()))
         if self._invoker is not None:
             await self._invoker.settle()
-        await self._engine.close()
+        await self._close()
         self._grpc = None
         log.info("server_stopped")
+
+    async def _close(self) -> None:
+        if self._topics is not None:
+            await self._topics.close()
+        if self._listener is not None:
+            await self._listener.close()
+        if self._engine is not None:
+            await self._engine.close()
 
     async def wait(self) -> None:
         """Wait until the server has stopped."""
@@ -137,7 +177,31 @@ class Server:
             query_timeout_s=self.settings.query_timeout_s,
         )
 
-    def _listen(self, service: ApiaryService, watched: Health) -> grpc.aio.Server:
+    def _workflows(self, engine: PostgresEngine, gate: Gate, topics: Topics) -> WorkflowsService:
+        store = RunStore(engine)
+        limit_bytes = self.settings.max_payload_bytes
+        starter = Starter(store, CodeCache(engine), max_payload_bytes=limit_bytes)
+        self._starting = StartingRuns(starter)
+        catalogue = Catalogue(engine)
+        parts = Parts(
+            store=store,
+            starter=starter,
+            starting=self._starting,
+            catalogue=catalogue,
+            workflows=WorkflowCatalogue(engine),
+            queues=QueueStore(engine),
+            scheduler=Scheduler(engine, store, starter),
+            watcher=Watcher(engine, catalogue, topics),
+            explainer=Explainer(engine),
+            deployer=Deployer(self.settings.deploy_url),
+        )
+        return WorkflowsService(
+            gate, parts, telemetry=self.telemetry, max_payload_bytes=limit_bytes
+        )
+
+    def _listen(
+        self, service: ApiaryService, workflows: WorkflowsService, watched: Health
+    ) -> grpc.aio.Server:
         limit = self.settings.max_message_bytes
         server = grpc.aio.server(
             options=[
@@ -150,9 +214,10 @@ class Server:
             ]
         )
         apiary_pb2_grpc.add_ApiaryServicer_to_server(service, server)  # type: ignore[no-untyped-call]
+        apiary_pb2_grpc.add_WorkflowsServicer_to_server(workflows, server)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(watched.servicer, server)
         reflection.enable_server_reflection(
-            (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server
+            (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server
         )
         self.address = self._bind(server)
         return server

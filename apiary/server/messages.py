@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 
 from google.protobuf.duration_pb2 import Duration
@@ -18,8 +19,11 @@ __all__ = [
     "batch_message",
     "deployed_message",
     "function_message",
+    "operation_message",
     "outcome_message",
+    "progress_message",
     "run_message",
+    "timestamp",
 ]
 
 
@@ -82,14 +86,32 @@ def run_message(row: RunRow) -> pb.Run:
         input=row.input or "",
         output=row.output or "",
         error=row.error or "",
-        started_at=_timestamp(row.started_at),
-        finished_at=_timestamp(row.finished_at),
+        created_at=timestamp(row.created_at),
+        started_at=timestamp(row.started_at),
+        finished_at=timestamp(row.finished_at),
         trace=row.trace or "",
-        operations=[_operation(operation) for operation in row.operations],
+        queue=row.queue or "",
+        executor=row.executor or "",
+        parent_run_id=row.parent_run_id or "",
+        forked_from=row.forked_from or "",
+        deadline=timestamp(row.deadline),
+        progress=progress_message(row.progress),
+        operations=[operation_message(operation) for operation in row.operations],
     )
 
 
-def _operation(row: OperationRow) -> pb.Operation:
+def progress_message(text: str | None) -> pb.Progress | None:
+    """How far a run is, from the JSON text in its row."""
+    if text is None:
+        return None
+    shown = json.loads(text)
+    return pb.Progress(
+        done=shown["done"], total=shown.get("total"), message=shown.get("message") or ""
+    )
+
+
+def operation_message(row: OperationRow) -> pb.Operation:
+    """One recorded call of a run, or one attempt."""
     return pb.Operation(
         seq=row.seq,
         kind=row.kind,
@@ -98,8 +120,8 @@ def _operation(row: OperationRow) -> pb.Operation:
         attempt=row.attempt,
         output=row.output or "",
         error=row.error or "",
-        started_at=_timestamp(row.started_at),
-        finished_at=_timestamp(row.finished_at),
+        started_at=timestamp(row.started_at),
+        finished_at=timestamp(row.finished_at),
         xid=row.xid or "",
         log=row.log or "",
     )
@@ -113,9 +135,10 @@ def batch_message(batch: Batch) -> pb.QueryResponse:
     )
 
 
-def _timestamp(moment: datetime | None) -> Timestamp | None:
+def timestamp(moment: datetime | None) -> Timestamp | None:
+    """A moment, for a field that may be left out."""
     if moment is None:
         return None
-    timestamp = Timestamp()
-    timestamp.FromDatetime(moment)
-    return timestamp
+    found = Timestamp()
+    found.FromDatetime(moment)
+    return found

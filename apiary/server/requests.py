@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..authoring.codec import ValueProblem
 from ..authoring.values import loads
 from ..errors import BadArgument, PayloadTooLarge
+from ..execution.ids import checked_run_id
 
 if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration
     from google.protobuf.timestamp_pb2 import Timestamp
 
-__all__ = ["checked_input", "checked_name", "checked_page_size", "seconds", "shorter", "time_of"]
+__all__ = [
+    "checked_document",
+    "checked_input",
+    "checked_name",
+    "checked_page_size",
+    "optional_name",
+    "optional_run_id",
+    "seconds",
+    "shorter",
+    "time_of",
+]
 
 DEFAULT_PAGE = 50
 MAX_PAGE = 1000
@@ -29,17 +40,18 @@ def checked_name(value: str, path: str, *, what: str, optional: bool = False) ->
     return value
 
 
-def checked_input(text: str, limit_bytes: int) -> str:
+def checked_input(text: str, limit_bytes: int, path: str = "input") -> str:
     """The JSON text of a call's arguments, within the limit; "" stands for no arguments."""
     if not text:
         return "{}"
     if len(text) * MAX_BYTES_PER_CHARACTER > limit_bytes:
         size_bytes = len(text.encode())
+        what = "the arguments take" if path == "input" else f"{path} takes"
         if size_bytes > limit_bytes:
             raise PayloadTooLarge(
-                f"the arguments take {size_bytes} bytes, the limit is {limit_bytes}",
+                f"{what} {size_bytes} bytes, the limit is {limit_bytes}",
                 hint="store large data in a table and pass its key",
-                path="input",
+                path=path,
                 size_bytes=size_bytes,
                 limit_bytes=limit_bytes,
             )
@@ -47,11 +59,34 @@ def checked_input(text: str, limit_bytes: int) -> str:
         loads(text)
     except ValueProblem as problem:
         raise BadArgument(
-            f"input {problem.message}",
-            hint='the arguments are one JSON object by name, as in {"hotel_id": 1}',
-            path="input",
+            f"{path} {problem.message}",
+            hint='the arguments are one JSON object by name, as in {"hotel_id": 1}'
+            if path == "input"
+            else "it is one JSON value",
+            path=path,
         ) from None
     return text
+
+
+def checked_document(text: str, limit_bytes: int, path: str = "input") -> Any:
+    """The JSON document of a text within the limit; no text is no arguments, as {}."""
+    return loads(checked_input(text, limit_bytes, path))
+
+
+def optional_name(value: str, path: str) -> str | None:
+    """A text that may be left out; BadArgument for one that nothing can be named."""
+    return checked_name(value, path, what="a text", optional=True) or None
+
+
+def optional_run_id(value: str, path: str = "run_id") -> str | None:
+    """A run id that may be left out."""
+    if not value:
+        return None
+    try:
+        return checked_run_id(value)
+    except BadArgument as error:
+        error.metadata["path"] = path
+        raise
 
 
 def seconds(duration: Duration, path: str) -> float:

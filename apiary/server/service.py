@@ -33,6 +33,7 @@ from .requests import (
     shorter,
     time_of,
 )
+from .workflow_messages import replay_message
 
 __all__ = ["ApiaryService"]
 
@@ -68,10 +69,15 @@ class ApiaryService(Gated, apiary_pb2_grpc.ApiaryServicer):
     @unary("deploy")
     async def Deploy(self, request: pb.DeployRequest, call: Call) -> pb.DeployResponse:
         """Store a version of an application and let it serve new calls."""
-        deployed = await self._deployer.deploy(
-            request.bundle, principal=call.principal.name, check_only=request.check_only
-        )
-        return deployed_message(deployed)
+        principal = call.principal.name
+        if not request.check_only:
+            return deployed_message(
+                await self._deployer.deploy(request.bundle, principal=principal)
+            )
+        deployed, report = await self._deployer.check(request.bundle, principal=principal)
+        message = deployed_message(deployed)
+        message.replay.CopyFrom(replay_message(report))
+        return message
 
     @unary("deploy")
     async def Rollback(self, request: pb.RollbackRequest, call: Call) -> pb.DeployResponse:
@@ -142,6 +148,7 @@ class ApiaryService(Gated, apiary_pb2_grpc.ApiaryServicer):
                 application=checked_name(
                     request.application, "application", what=_APPLICATION, optional=True
                 ),
+                kind=checked_name(request.kind, "kind", what="a kind", optional=True),
                 name=checked_name(request.name, "name", what=_FUNCTION, optional=True),
                 statuses=request.statuses,
                 since=time_of(request.since, "since") if request.HasField("since") else None,

@@ -68,7 +68,7 @@ CREATE TABLE apiary.run (
     input_digest    text NOT NULL,
     output          json,
     error           json,
-    queue           text REFERENCES apiary.queue,   -- NULL: none, no limits
+    queue           text,                   -- NULL: none, no limits; ended runs may outlive it
     priority        integer NOT NULL DEFAULT 0,     -- lower goes first
     queue_key       text,                   -- for key_concurrency
     deduplication   text,                   -- at most one unfinished run of a queue (or of none) has it
@@ -190,6 +190,8 @@ CREATE TABLE apiary.executor (
     host            text NOT NULL,
     pid             integer NOT NULL,
     version         text NOT NULL,
+    applications    text[],                 -- whose runs it takes; NULL: all
+    queues          text[],                 -- from which queues it starts runs; NULL: all, and none
     started_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-    seen_at         timestamptz NOT NULL DEFAULT clock_timestamp()
+    seen_at         timestamptz NOT NULL DEFAULT clock_timestamp()   -- told every 10 s or more often
 );

@@ -8,10 +8,9 @@ from typing import Any
 
 from workflows.recycle.errors import NoLiveStage
 from workflows.recycle.failures import canonical_failures, check_counts
-from workflows.recycle.job import Job
+from workflows.recycle.job import Job, Objective
 from workflows.recycle.normalize import best_counts
 from workflows.recycle.planner import make_plan
-from workflows.recycle.schedule import Objective
 
 __all__ = ["NextFailure", "next_failures"]
 

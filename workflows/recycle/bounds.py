@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from workflows.recycle.failures import check_counts
-from workflows.recycle.job import Job, StageTimes
-from workflows.recycle.schedule import Objective
+from workflows.recycle.job import Job, Objective, StageTimes
 
 __all__ = [
     "bubble_ratio_1f1b",

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workflows.recycle.job import Job
-from workflows.recycle.schedule import Objective, Operation, Schedule
+from workflows.recycle.job import Job, Objective
+from workflows.recycle.schedule import Operation, Schedule
 
 __all__ = ["Violation", "check_figures", "check_schedule", "op_id"]
 

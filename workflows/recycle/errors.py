@@ -14,8 +14,6 @@
 Each carries its data in ``details`` and survives JSON and pickle.
 """
 
-# ruff: noqa: N818 - the names say what happened, as those of the platform do
-
 from __future__ import annotations
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the exact solvers share: their limits, their answer, and the reduction of a fault-free job.
+"""What the exact solvers share: their answer, and the reduction of a fault-free job.
 
 Both solvers look for a schedule better than one in hand (the greedy one), of the same job, dead
 workers and executors.
@@ -10,34 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workflows.recycle.errors import InvalidArgument
-from workflows.recycle.failures import reroute
+from workflows.recycle.routing import reroute
 from workflows.recycle.schedule import Schedule
 
-__all__ = ["Answer", "SolverLimits", "first_pipeline", "on_all_pipelines"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SolverLimits:
-    """How long and how a solver may search.
-
-    A search ended by the wall-clock is not reproducible; one ended by ``work_limit`` on one thread
-    is (CP-SAT only).
-    """
-
-    time_limit_s: float = 10.0
-    """10 s suits an interactive question, 120 s an offline one."""
-    work_limit: float | None = None
-    """CP-SAT's own unit of work; on these models one is of the order of ten seconds of a core."""
-    threads: int = 1
-    seed: int = 1
-
-    def __post_init__(self) -> None:
-        no_work = self.work_limit is not None and self.work_limit <= 0
-        if no_work or self.time_limit_s <= 0 or self.threads < 1 or self.seed < 0:
-            raise InvalidArgument(
-                f"solver limits {self}: expected limits over 0, a thread or more, a seed >= 0"
-            )
+__all__ = ["Answer", "first_pipeline", "on_all_pipelines"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

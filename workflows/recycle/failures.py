@@ -1,29 +1,22 @@
-"""Dead workers: validation, counts per stage, and who takes over their micro-batches.
+"""Dead workers: validation, counts per stage, and the keys of the plans for them.
 
-All workers of one stage hold the same parameters, so a dead worker's micro-batches go to its
-peers of the same stage (ReCycle, section "adaptive pipelining").
+Standard library only: this also runs inside the database process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-import numpy.typing as npt
-
 from workflows.recycle.errors import DuplicateFailure, InvalidArgument, InvalidWorker, NoLiveStage
-from workflows.recycle.job import Job, Worker
+from workflows.recycle.job import Job, Objective, Worker
 
 __all__ = [
-    "IntArray",
     "canonical_failures",
     "check_counts",
     "check_failures",
     "failure_counts",
-    "reroute",
+    "plan_key",
 ]
-
-IntArray = npt.NDArray[np.int64]
 
 
 def check_failures(job: Job, failed: Iterable[Sequence[int]]) -> tuple[Worker, ...]:
@@ -95,20 +88,6 @@ def canonical_failures(job: Job, counts: Sequence[int]) -> tuple[Worker, ...]:
     return tuple(sorted(dead))
 
 
-def reroute(job: Job, failed: Sequence[Worker]) -> IntArray:
-    """Who executes what: the executing pipeline of (home k, stage i, micro-batch j), shape (P,S,M).
-
-    The micro-batches of a stage's dead workers, in the order (k, j), are dealt round-robin to its
-    live workers in ascending order.
-    """
-    executor = np.empty((job.pipelines, job.stages, job.micro_batches), dtype=np.int64)
-    executor[:] = np.arange(job.pipelines)[:, None, None]
-    for stage in range(job.stages):
-        dead = sorted(w.pipeline for w in failed if w.stage == stage)
-        if not dead:
-            continue
-        live = np.array([k for k in range(job.pipelines) if k not in dead])
-        orphans = len(dead) * job.micro_batches
-        dealt = live[np.arange(orphans) % len(live)]
-        executor[dead, stage, :] = dealt.reshape(len(dead), job.micro_batches)
-    return executor
+def plan_key(counts: Sequence[int], objective: Objective, *, split: bool = True) -> str:
+    """The key of a plan within the set of its job, for example ``stagger:split:0-0-1-0``."""
+    return f"{objective}:{'split' if split else 'coupled'}:{'-'.join(map(str, counts))}"

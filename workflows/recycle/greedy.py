@@ -22,9 +22,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from workflows.recycle.errors import InfeasibleMemory
-from workflows.recycle.failures import IntArray, check_failures, reroute
-from workflows.recycle.job import Job, Worker
-from workflows.recycle.schedule import Objective, Schedule
+from workflows.recycle.failures import check_failures
+from workflows.recycle.job import Job, Objective, Worker
+from workflows.recycle.routing import IntArray, reroute
+from workflows.recycle.schedule import Schedule
 
 __all__ = ["best_greedy_schedule", "greedy_schedule"]
 

@@ -21,9 +21,12 @@ import numpy as np
 
 from workflows.recycle.bounds import lower_bound_us
 from workflows.recycle.errors import InvalidArgument, SolverFailed
-from workflows.recycle.exact import Answer, SolverLimits, first_pipeline, on_all_pipelines
-from workflows.recycle.failures import IntArray, failure_counts
-from workflows.recycle.schedule import Objective, Operation, Schedule
+from workflows.recycle.exact import Answer, first_pipeline, on_all_pipelines
+from workflows.recycle.failures import failure_counts
+from workflows.recycle.job import Objective
+from workflows.recycle.plan_tasks import SolverLimits
+from workflows.recycle.routing import IntArray
+from workflows.recycle.schedule import Operation, Schedule
 
 __all__ = ["MAX_BINARIES", "solve_highs"]
 

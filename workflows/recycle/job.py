@@ -2,17 +2,22 @@
 
 Times are whole microseconds, so that an optimum is exact. Memory is whole bytes; a cap on the
 number of micro-batches held is the same model with one "byte" for each (`activation_cap`).
+
+Standard library only: this also runs inside the database process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from workflows.recycle.errors import InfeasibleMemory, InvalidArgument
 
-__all__ = ["Job", "StageMemory", "StageTimes", "Worker", "activation_cap"]
+__all__ = ["Job", "Objective", "StageMemory", "StageTimes", "Worker", "activation_cap"]
+
+Objective = Literal["sync", "stagger"]
+"""An iteration with one global barrier, or with a staggered optimizer."""
 
 
 class Worker(NamedTuple):

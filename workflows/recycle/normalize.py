@@ -22,8 +22,7 @@ from functools import lru_cache
 from workflows.recycle.bounds import stage_load
 from workflows.recycle.errors import InvalidArgument, NoLiveStage
 from workflows.recycle.failures import check_counts
-from workflows.recycle.job import Job, whole
-from workflows.recycle.schedule import Objective
+from workflows.recycle.job import Job, Objective, whole
 
 __all__ = ["Normalized", "best_counts", "move_count", "move_pays", "near_counts", "value_of"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from workflows.recycle.failures import IntArray, reroute
 from workflows.recycle.job import Job
+from workflows.recycle.routing import IntArray, reroute
 from workflows.recycle.schedule import Schedule
 
 __all__ = ["one_f_one_b", "stage_order"]

@@ -19,16 +19,16 @@ from typing import Any, Literal
 from workflows.recycle.bounds import lower_bound_us
 from workflows.recycle.check import check_figures, check_schedule
 from workflows.recycle.errors import InvalidArgument, SolverFailed
-from workflows.recycle.exact import Answer, SolverLimits
+from workflows.recycle.exact import Answer
 from workflows.recycle.failures import check_failures, failure_counts
 from workflows.recycle.greedy import best_greedy_schedule
-from workflows.recycle.job import Job, Worker
+from workflows.recycle.job import Job, Objective, Worker
 from workflows.recycle.one_f_one_b import one_f_one_b
-from workflows.recycle.schedule import Objective, Schedule
+from workflows.recycle.plan_tasks import ENGINES, OBJECTIVES, Engine, SolverLimits
+from workflows.recycle.schedule import Schedule
 
-__all__ = ["AUTO_MAX_CELLS", "Engine", "Plan", "Status", "make_plan"]
+__all__ = ["AUTO_MAX_CELLS", "Plan", "Status", "make_plan"]
 
-Engine = Literal["auto", "greedy", "cpsat", "highs"]
 Status = Literal["optimal", "optimal_in_order", "heuristic"]
 
 AUTO_MAX_CELLS = 800
@@ -119,8 +119,8 @@ def make_plan(
     Raises the errors of `check_failures`, `InfeasibleMemory`, `InvalidArgument` for an unknown
     engine or objective, and `SolverFailed` if a schedule does not pass the checker.
     """
-    _check_choice("objective", objective, ("sync", "stagger"))
-    _check_choice("engine", engine, ("auto", "greedy", "cpsat", "highs"))
+    _check_choice("objective", objective, OBJECTIVES)
+    _check_choice("engine", engine, ENGINES)
     began = time.monotonic()
     limits = limits or SolverLimits()
     dead = check_failures(job, failed)

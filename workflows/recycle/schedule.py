@@ -13,13 +13,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from workflows.recycle.failures import IntArray
-from workflows.recycle.job import Job, Worker
+from workflows.recycle.job import Job, Objective, Worker
+from workflows.recycle.routing import IntArray
 
 __all__ = ["Objective", "Operation", "Schedule", "ScheduledOp"]
 
 Operation = Literal["F", "I", "W"]
-Objective = Literal["sync", "stagger"]
 
 
 class ScheduledOp(NamedTuple):

@@ -13,11 +13,10 @@ from workflows.recycle import baselines
 from workflows.recycle.bounds import lower_bound_us
 from workflows.recycle.errors import InvalidArgument
 from workflows.recycle.failures import canonical_failures
-from workflows.recycle.job import Job, Worker
+from workflows.recycle.job import Job, Objective, Worker
 from workflows.recycle.normalize import best_counts, move_pays, value_of
 from workflows.recycle.oobleck import assign_nodes, make_template
 from workflows.recycle.planner import make_plan
-from workflows.recycle.schedule import Objective
 from workflows.recycle.traces import TraceEvent
 
 __all__ = ["SYSTEM_NAMES", "Costs", "Reaction", "RecycleOptions", "System", "make_system"]

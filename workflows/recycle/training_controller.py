@@ -51,9 +51,13 @@ class Controller:
         *,
         spawn: Callable[[Worker], None],
         at_point: Callable[[str], None] | None = None,
+        schedule_of: Callable[[tuple[int, ...]], Schedule] | None = None,
     ) -> None:
-        """``spawn`` starts a process for a newcomer; ``at_point`` is told of named points."""
+        """``spawn`` starts a process for a newcomer; ``at_point`` is told of named points;
+        ``schedule_of`` gives the schedule for failure counts (default: a greedy plan, made now).
+        """
         self.spec, self.directory, self.store = spec, directory, store
+        self.schedule_of = schedule_of or self._make_schedule
         self.spawn, self.at_point = spawn, at_point or _go_on
         self.state: JobState = store.load()
         self.links: dict[Worker, Link] = {}
@@ -244,10 +248,12 @@ class Controller:
 
     def _schedule(self, counts: tuple[int, ...]) -> Schedule:
         if counts not in self.schedules:
-            failed = canonical_failures(self.spec.job, counts)
-            plan = make_plan(self.spec.job, failed, engine="greedy")
-            self.schedules[counts] = plan.schedule
+            self.schedules[counts] = self.schedule_of(counts)
         return self.schedules[counts]
+
+    def _make_schedule(self, counts: tuple[int, ...]) -> Schedule:
+        failed = canonical_failures(self.spec.job, counts)
+        return make_plan(self.spec.job, failed, engine="greedy").schedule
 
     def _on_ready(self, worker: Worker) -> None:
         self.ready.add(worker)

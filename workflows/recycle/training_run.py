@@ -10,24 +10,32 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from workflows.recycle.control import ControlStore, FileControlStore
 from workflows.recycle.errors import InvalidArgument, TrainingFailed
+from workflows.recycle.failures import plan_key
 from workflows.recycle.job import Worker
-from workflows.recycle.plan_set import plan_key
+from workflows.recycle.schedule import Schedule
 from workflows.recycle.state import Event, JobState, initial_state
 from workflows.recycle.training_controller import Controller, die_at
-from workflows.recycle.training_spec import CONTROL_FILE, SPEC_FILE, STEPS_FILE, TrainingSpec
+from workflows.recycle.training_spec import (
+    CONTROL_FILE,
+    SOURCES_FOLDER,
+    SPEC_FILE,
+    STEPS_FILE,
+    TrainingSpec,
+)
 from workflows.recycle.transitions import SwitchPolicy
 
 __all__ = [
     "TrainingReport",
     "control_training",
     "first_state",
+    "report_training",
     "run_training",
     "spawn_worker",
     "start_workers",
@@ -93,7 +101,7 @@ def run_training(
             if process.poll() is None:
                 process.kill()
             process.wait()
-    return _report(store, directory, controllers)
+    return report_training(store, directory, controllers)
 
 
 def first_state(spec: TrainingSpec, job_id: str = "training") -> JobState:
@@ -109,13 +117,24 @@ def control_training(
     processes: list[subprocess.Popen[bytes]],
     *,
     die_at_point: str | None = None,
+    schedule_of: Callable[[tuple[int, ...]], Schedule] | None = None,
 ) -> None:
-    """Run a controller in this process; the newcomers it starts are added to ``processes``."""
+    """Run a controller in this process; the newcomers it starts are added to ``processes``.
+
+    ``schedule_of`` gives the schedule for failure counts; by default it is made when it is needed.
+    """
 
     def spawn(worker: Worker) -> None:
         processes.append(spawn_worker(directory, worker, mortal=False))
 
-    Controller(spec, directory, store, spawn=spawn, at_point=die_at(die_at_point)).run()
+    Controller(
+        spec,
+        directory,
+        store,
+        spawn=spawn,
+        at_point=die_at(die_at_point),
+        schedule_of=schedule_of,
+    ).run()
 
 
 def _run_controllers(spec: TrainingSpec, directory: Path, store: ControlStore) -> int:
@@ -146,19 +165,23 @@ def spawn_worker(directory: Path, worker: Worker, *, mortal: bool) -> subprocess
 def _start(
     module: str, directory: Path, arguments: Sequence[str], name: str
 ) -> subprocess.Popen[bytes]:
+    # A service writes the sources that its processes are to run; else those of this process.
+    places = [directory / SOURCES_FOLDER, *map(Path, sys.path)]
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "PYTHONPATH": os.pathsep.join(str(place.resolve()) for place in places),
         # Gloo otherwise asks for the name of the machine, which need not resolve.
         "GLOO_SOCKET_IFNAME": "lo",
         "OMP_NUM_THREADS": "1",
     }
     with (directory / f"{name}.log").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", module, str(directory), *arguments],
+            [sys.executable, "-m", module, str(directory.resolve()), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             env=environment,
+            # Python looks into the working directory first, whatever modules that has.
+            cwd=directory,
             # A controller's end must not end the workers that it started.
             start_new_session=True,
         )
@@ -180,7 +203,8 @@ def _run_controller(directory: Path, *, first: bool) -> None:
         raise TrainingFailed(f"the controller ended with {code}: {log[-2000:]}", code=code)
 
 
-def _report(store: ControlStore, directory: Path, controllers: int) -> TrainingReport:
+def report_training(store: ControlStore, directory: Path, controllers: int) -> TrainingReport:
+    """The report of a run whose steps are all committed."""
     outcomes = store.outcomes()
     commits = [o.event for o in outcomes if o.event.kind == "commit"]
     rows = [

@@ -11,6 +11,7 @@ from workflows.recycle.job import Job, Worker, whole
 __all__ = [
     "ADDRESS_FILE",
     "CONTROL_FILE",
+    "SOURCES_FOLDER",
     "SPEC_FILE",
     "STEPS_FILE",
     "Join",
@@ -23,6 +24,7 @@ SPEC_FILE = "spec.json"
 CONTROL_FILE = "control.json"
 ADDRESS_FILE = "address.json"
 STEPS_FILE = "steps.jsonl"
+SOURCES_FOLDER = "sources"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,11 +16,10 @@ from dataclasses import dataclass, field, replace
 
 from workflows.recycle.bounds import lower_bound_us
 from workflows.recycle.errors import Conflict, InvalidArgument
-from workflows.recycle.job import Job, Worker
+from workflows.recycle.failures import plan_key
+from workflows.recycle.job import Job, Objective, Worker
 from workflows.recycle.normalize import best_counts, move_pays, value_of
-from workflows.recycle.plan_set import plan_key
 from workflows.recycle.roles import assign_roles
-from workflows.recycle.schedule import Objective
 from workflows.recycle.state import Event, JobState, Member, Move, Outcome
 
 __all__ = ["SwitchPolicy", "Transition", "apply_event"]

@@ -198,7 +198,7 @@ def search_plans(
     or_nothing: bool = False,
 ) -> Searched:
     """A planner's plans, best first; NoFeasiblePlan if nothing fits (``or_nothing``: none)."""
-    from .comparison import run_planner  # noqa: PLC0415 - heavy, and only this step needs it
+    from .comparison import run_planner
 
     places = parse_availability(asked.available)
     with declared():
@@ -231,7 +231,7 @@ def _search(
     or_nothing: bool,
     mode: Mode,
 ) -> Searched:
-    from .planner import search  # noqa: PLC0415
+    from .planner import search
 
     started = time.perf_counter()
     try:
@@ -274,7 +274,7 @@ def _nothing(seconds: float, mode: Mode) -> Searched:
 @step(process=True)
 def draw_plan(inputs: Inputs, layout: dict[str, Any]) -> dict[str, str]:
     """The timeline and the memory of a plan, as SVG."""
-    from . import pictures  # noqa: PLC0415
+    from . import pictures
 
     chosen = Plan.from_json(layout)
     with declared():
@@ -288,7 +288,7 @@ def draw_plan(inputs: Inputs, layout: dict[str, Any]) -> dict[str, str]:
 @step(process=True)
 def draw_comparison(asked: Question, mode: Mode, answers: list[Answer]) -> str:
     """Cost against throughput of the planners' answers, as SVG."""
-    from . import comparison, pictures  # noqa: PLC0415
+    from . import comparison, pictures
 
     with declared():
         problem = stored_problem(asked.inputs, parse_availability(asked.available))

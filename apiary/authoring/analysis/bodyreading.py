@@ -85,6 +85,7 @@ class BodyReading:
     statements: list[Statement] = field(default_factory=list)
     calls: list[Mention] = field(default_factory=list)
     primitives: list[Mention] = field(default_factory=list)
+    foreign: list[Mention] = field(default_factory=list)  # names of other packages
     follows: list[BodyKey] = field(default_factory=list)
     opaque: list[Reason] = field(default_factory=list)
     unresolved: list[Reason] = field(default_factory=list)
@@ -270,7 +271,12 @@ class _BodyReader(ast.NodeVisitor):
                 self._opaque(node, "the module apiary is used as a value")
             elif not resolved.path[-1][:1].isupper():
                 self._primitive(node, resolved.path[0])
-        elif resolved.path in _BEYOND_ANALYSIS:
+        else:
+            self.reading.foreign.append(Mention(resolved.path, *self._place(node)))
+            self._foreign_path(node, resolved)
+
+    def _foreign_path(self, node: ast.expr, resolved: External) -> None:
+        if resolved.path in _BEYOND_ANALYSIS:
             name = resolved.path.removeprefix("builtins.")
             self._opaque(node, f"{name} runs or reaches code that is not known here")
         elif resolved.path.split(".")[0] == _BESIDE_THE_HANDLE:

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypedDict
 
 from apiary.authoring.analysis.bodyreading import BodyKey, BodyReading, Mention, read_body
+from apiary.authoring.analysis.determinism import nondeterminism
 from apiary.authoring.analysis.findings import (
     Analysis,
     FunctionAnalysis,
@@ -54,6 +55,8 @@ def analyse(modules: Iterable[Module]) -> Analysis:
     functions = {name: bodies.read(each) for name, each in registry.functions.items()}
     workflows = {name: bodies.read(each) for name, each in registry.workflows.items()}
     problems = [*registry.problems, *bodies.problems()]
+    for name, reading in workflows.items():
+        problems += nondeterminism(name, reading.foreign)
     return Analysis(
         functions={
             name: _function(name, registry.functions[name], functions) for name in functions
@@ -83,6 +86,7 @@ class _Bodies:
             total.statements += reading.statements
             total.calls += reading.calls
             total.primitives += reading.primitives
+            total.foreign += reading.foreign
             total.opaque += reading.opaque
             total.unresolved += reading.unresolved
         return total

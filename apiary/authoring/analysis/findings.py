@@ -130,9 +130,3 @@ class Analysis:
     workflows: Mapping[str, WorkflowAnalysis]
     steps: Mapping[str, StepAnalysis]
     problems: tuple[Problem, ...]
-
-    @property
-    def modules(self) -> list[str]:
-        """The modules that hold something registered, in order."""
-        found = (*self.functions.values(), *self.workflows.values(), *self.steps.values())
-        return sorted({each.module for each in found})

@@ -1,9 +1,21 @@
 -- Claiming: an executor takes runs that may move, within the limits of their queues.
 
--- Whether the backend that ran an in-database run is still at it: it holds this lock while it lives.
+-- The lock that says that something of a run is under way in a backend, whatever became of its
+-- executor: an in-database run holds it alone while the backend lives; functions of a run in an
+-- executor share it until their transactions end. Who claims a started run must get it first.
 CREATE OR REPLACE FUNCTION apiary.in_database_lock(p_run_id text) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $body$
     SELECT pg_catalog.hashtextextended('apiary run ' || p_run_id, 0)
+$body$;
+
+-- Begin a function of a run for an executor whose lease lasts until p_lease_until; false: it is over.
+-- Advisory locks are no part of a snapshot: this neither conflicts with renewals nor reads an old lease.
+CREATE OR REPLACE FUNCTION apiary.enter_run(p_run_id text, p_lease_until timestamptz) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER AS $body$
+BEGIN
+    PERFORM pg_catalog.pg_advisory_xact_lock_shared(apiary.in_database_lock(p_run_id));
+    RETURN apiary.clock() < p_lease_until;
+END
 $body$;
 
 -- How many new runs of a queue may start now. A run that is STUCK has given its place up.
@@ -81,9 +93,11 @@ BEGIN
            AND (p_queues IS NULL OR r.queue = ANY (p_queues))
          ORDER BY r.ready_at LIMIT p_limit FOR UPDATE SKIP LOCKED
     LOOP
-        IF v_run.status = 'RUNNING' AND v_run.in_database
-           AND NOT pg_catalog.pg_try_advisory_xact_lock(apiary.in_database_lock(v_run.run_id)) THEN
-            UPDATE apiary.run SET ready_at = p_now + p_lease WHERE run_id = v_run.run_id;
+        IF NOT pg_catalog.pg_try_advisory_xact_lock(apiary.in_database_lock(v_run.run_id)) THEN
+            -- Something of it is still under way: look again soon.
+            UPDATE apiary.run SET ready_at = p_now
+                   + CASE v_run.status WHEN 'RUNNING' THEN interval '1 second' ELSE interval '0.1 seconds' END
+             WHERE run_id = v_run.run_id;
         ELSIF v_run.status = 'RUNNING' AND v_run.adoptions >= v_run.max_adoptions THEN
             UPDATE apiary.run SET status = 'STUCK', ready_at = NULL, epoch = epoch + 1 WHERE run_id = v_run.run_id;
             PERFORM pg_catalog.pg_notify('apiary_changed', apiary.run_hash(v_run.run_id));

@@ -49,6 +49,8 @@ LANGUAGE plpgsql SECURITY DEFINER AS $body$
 DECLARE
     v_run apiary.run;
 BEGIN
+    -- What was under way when it was cancelled has ended then, and can commit nothing more.
+    PERFORM pg_catalog.pg_advisory_xact_lock(apiary.in_database_lock(p_run_id));
     SELECT * INTO v_run FROM apiary.run r WHERE r.run_id = p_run_id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no run %', p_run_id USING ERRCODE = 'AP006', DETAIL = 'run ' || p_run_id;
@@ -64,7 +66,7 @@ BEGIN
     -- It waits for a place in its queue like a new one: it gave its own up when it ended.
     UPDATE apiary.run SET status = 'QUEUED', ready_at = apiary.clock(), finished_at = NULL, error = NULL,
         output = NULL, adoptions = 0, executor = NULL, deadline = p_deadline, waiting_for = NULL,
-        in_database = false, started_at = NULL
+        calls = NULL, unrecorded = NULL, in_database = false, started_at = NULL
      WHERE run_id = p_run_id;
     PERFORM pg_catalog.pg_notify('apiary_ready', '');
     RETURN true;

@@ -14,10 +14,12 @@ BEGIN
     END LOOP;
     ALTER VIEW provenance.invocation OWNER TO apiary_owner;
     ALTER VIEW provenance.data_event OWNER TO apiary_owner;
+    ALTER VIEW provenance.workflow_overhead OWNER TO apiary_owner;
 END
 $body$;
 
 REVOKE ALL ON ALL ROUTINES IN SCHEMA apiary FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION apiary.interrupt_in_database(text) TO apiary_owner;  -- a superuser's
 GRANT USAGE ON SCHEMA apiary, provenance TO apiary_runtime, apiary_deployer, apiary_reader;
 GRANT USAGE ON SCHEMA apiary_app TO apiary_deployer;
 -- The capture functions' owner places them here; the deployer's triggers execute them.
@@ -47,9 +49,10 @@ GRANT EXECUTE ON FUNCTION
     apiary.send_from_run(text, integer, json, text, text, json, text), apiary.set_progress(text, integer, json),
     apiary.cancel_run(text, text), apiary.unfinished_family(text), apiary.resume_run(text, timestamptz),
     apiary.fork_run(text, integer, text, text, json, text), apiary.delete_run(text, integer),
-    apiary.expired_runs(timestamptz, integer), apiary.trim_log(timestamptz, integer)
+    apiary.expired_runs(timestamptz, integer), apiary.trim_log(timestamptz, integer), apiary.delete_queue(text)
 TO apiary_runtime;
 GRANT EXECUTE ON PROCEDURE apiary.run_in_database(json, text) TO apiary_runtime;
+GRANT EXECUTE ON FUNCTION apiary.interrupt_in_database(text) TO apiary_owner;
 GRANT INSERT, UPDATE, DELETE ON apiary.queue, apiary.schedule, apiary.executor, apiary.fire TO apiary_runtime;
 
 GRANT EXECUTE ON FUNCTION

@@ -101,12 +101,20 @@ class Application:
         self.backend = backend
         self.name = name
         self.provenance = "full"
-        self.enter: Any = None  # plan that runs the pending body with the application's role
         self._loaded: dict[str, LoadedDeployment] = {}
 
     def loaded(self, deployment: str) -> LoadedDeployment | None:
         """The deployment, if this backend has loaded it."""
         return self._loaded.get(deployment)
+
+    @cached_property
+    def enter(self) -> Any:
+        """The plan that runs the pending body with the application's role.
+
+        Prepared where it is used first: only the platform's owner may name the entry function, and
+        a workflow that runs in this backend looks an application up as somebody else.
+        """
+        return plpy.prepare(f"SELECT apiary_app.{plpy.quote_ident(self.name)}()")
 
     def deployment(self, deployment: str) -> LoadedDeployment:
         """The deployment, loaded at most once per backend."""
@@ -151,7 +159,6 @@ class Backend:
         if application is None or application.provenance != rows[0]["provenance"]:
             application = self._applications[name] = Application(self, name)
             application.provenance = rows[0]["provenance"]
-            application.enter = plpy.prepare(f"SELECT apiary_app.{plpy.quote_ident(name)}()")
         return application, rows[0]["current"]
 
 

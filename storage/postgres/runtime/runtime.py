@@ -101,10 +101,10 @@ class Runtime:
             stored_input = encode_input(document)
         except ApiaryError as error:
             return _leave(error)
-        call = Call(function.function, loaded, kwargs)
-        self._run(loaded, call)
         if lease_until is not None:
             self._require_lease(run_id, lease_until)
+        call = Call(function.function, loaded, kwargs)
+        self._run(loaded, call)
         operation = Operation(
             seq=seq,
             name=name,
@@ -279,14 +279,15 @@ class Runtime:
             )
 
     def _require_lease(self, run_id: str, lease_until: str) -> None:
-        plan = self.backend.plan(
-            "SELECT pg_catalog.clock_timestamp() < $1 AS held", ["timestamptz"]
-        )
-        if not plpy.execute(plan, [lease_until])[0]["held"]:
+        """Begin only while the lease lasts; from then on nobody else takes the run until the end.
+
+        A function that outlasts the lease is no danger: claiming leaves its run alone.
+        """
+        plan = self.backend.plan("SELECT apiary.enter_run($1, $2) AS held", ["text", "timestamptz"])
+        if not plpy.execute(plan, [run_id, lease_until])[0]["held"]:
             _leave(
                 LeaseLost(
-                    f"the lease on run {run_id!r} ended at {lease_until}; "
-                    "the function was rolled back",
+                    f"the lease on run {run_id!r} ended at {lease_until}; the function was not run",
                     run_id=run_id,
                 )
             )

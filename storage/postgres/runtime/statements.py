@@ -55,8 +55,8 @@ FINISH = (
 RELEASE = ("SELECT apiary.release_run($1, $2, $3, $4)", "text int4 bool json")
 LOAD_RUN = (
     "SELECT application, deployment, workflow, input::text, principal, trace, seed"
-    " FROM apiary.run WHERE run_id = $1",
-    "text",
+    " FROM apiary.run WHERE run_id = $1 AND epoch = $2 AND status = 'RUNNING'",
+    "text int4",
 )
 WORKFLOW = (
     "SELECT module, qualname FROM apiary.workflow"

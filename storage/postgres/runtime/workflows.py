@@ -302,7 +302,11 @@ class InDatabaseRun(Context):
         self._session.use(_PLATFORM)
         request = self._request
         if "epoch" in request:
-            row = self._statement(LOAD_RUN, [self._run_id])[0]
+            # With the run's lock held and its epoch unchanged, nobody else can take it over.
+            rows = self._statement(LOAD_RUN, [self._run_id, request["epoch"]])
+            if not rows:
+                raise LeaseLost(f"run {self._run_id} was taken over", run_id=self._run_id)
+            row = rows[0]
             self._epoch = request["epoch"]
             self._application = row["application"]
             self._deployment, self._workflow = row["deployment"], row["workflow"]
@@ -378,7 +382,8 @@ class InDatabaseRun(Context):
     def _log_attempts(self) -> None:
         for seq, attempt, name, error, started_at in self._attempts:
             values = [self._run_id, seq, attempt, name, self._application, self._loaded.id,
-                      self._request["principal"], error, started_at, self._request["trace"]]  # fmt: skip
+                      self._request["principal"], error, started_at,
+                      self._request["trace"]]  # fmt: skip
             self._statement(LOG_ATTEMPT, values)
 
     def _take_deferred(self) -> str | None:

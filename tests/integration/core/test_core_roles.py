@@ -128,7 +128,8 @@ def test_the_reader_reads_and_writes_nothing(app: Platform, login: Callable[[str
         "UPDATE one.t SET id = 9",
         "DELETE FROM one.t",
         "TRUNCATE one.t",
-        "SELECT apiary.invoke('r', 0, 'first', NULL, 'one.put', '{}', 'p', NULL, 1, true, NULL)",
+        "SELECT apiary.invoke('r', 0, 'first', NULL, 'one.put', '{}', 'p', NULL, 1, true, NULL,"
+        " NULL)",
     )
     with psycopg.connect(url, autocommit=True) as connection:
         for table in ("one.t", "provenance.invocation", "provenance.data_event", "apiary.module"):

@@ -12,6 +12,8 @@ from apiary.client import Client
 from apiary.testing import TestServer
 from tests.integration.server.applications import odd_application
 from tests.integration.server.running import Servers
+from tests.integration.server.workflow_application import ledger_bundle
+from tests.integration.server.workflow_world import World
 
 
 @pytest.fixture
@@ -94,3 +96,44 @@ def eventually() -> Callable[..., None]:
             time.sleep(0.02)
 
     return wait
+
+
+@pytest.fixture(scope="session")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """The application with workflows, built."""
+    return ledger_bundle(tmp_path_factory.mktemp("ledger"))
+
+
+@pytest.fixture
+def world(apiary_server: TestServer, ledger: Bundle) -> Iterator[World]:
+    """A database of the test's own; nothing runs yet."""
+    name = apiary_server.create_database(ledger)
+    made = World(apiary_server.url(name))
+    yield made
+    made.close()
+    apiary_server.drop_database(name)
+
+
+@pytest.fixture
+def ledgers(world: World) -> Iterator[Client]:
+    """A client of a server; no executor runs."""
+    with Client(world.servers.start().address) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def running_world(apiary_server: TestServer, ledger: Bundle) -> Iterator[World]:
+    """A server and an executor, for the tests of a module."""
+    name = apiary_server.create_database(ledger)
+    made = World(apiary_server.url(name))
+    made.start_executor()
+    yield made
+    made.close()
+    apiary_server.drop_database(name)
+
+
+@pytest.fixture(scope="module")
+def running(running_world: World) -> Iterator[Client]:
+    """A client of it."""
+    with Client(running_world.servers.start().address) as client:
+        yield client

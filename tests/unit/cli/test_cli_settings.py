@@ -36,6 +36,7 @@ def dev_runs(folder: Path, process: dict[str, object] | None = None) -> DevRecor
         process=process or ProcessMark.of_self().to_json(),
         address="127.0.0.1:1234",
         database_url="postgresql://deployer@127.0.0.1:5/apiary?passfile=x",
+        runtime_url="postgresql://runtime@127.0.0.1:5/apiary?passfile=x",
         reader_url="postgresql://reader@127.0.0.1:5/apiary?passfile=x",
         postgres_log=None,
     )

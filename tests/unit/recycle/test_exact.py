@@ -5,11 +5,10 @@ import pytest
 from workflows.recycle.check import check_schedule
 from workflows.recycle.cpsat import solve_cpsat
 from workflows.recycle.errors import InvalidArgument
-from workflows.recycle.exact import SolverLimits
 from workflows.recycle.greedy import greedy_schedule
 from workflows.recycle.highs import solve_highs
-from workflows.recycle.job import Job
-from workflows.recycle.schedule import Objective
+from workflows.recycle.job import Job, Objective
+from workflows.recycle.plan_tasks import SolverLimits
 
 LIMITS = SolverLimits(time_limit_s=120)
 

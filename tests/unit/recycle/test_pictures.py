@@ -17,7 +17,8 @@ from workflows.recycle.pictures import (
     throughput_by_failures_svg,
     throughput_over_time_svg,
 )
-from workflows.recycle.plan_set import compute_plan, list_plan_tasks
+from workflows.recycle.plan_set import compute_plan
+from workflows.recycle.plan_tasks import list_plan_tasks
 from workflows.recycle.simulate import simulate
 from workflows.recycle.traces import exponential_trace
 

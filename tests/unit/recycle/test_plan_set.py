@@ -5,14 +5,10 @@ import json
 import pytest
 
 from workflows.recycle.errors import InvalidArgument, UnknownPlan
+from workflows.recycle.failures import plan_key
 from workflows.recycle.job import Job
-from workflows.recycle.plan_set import (
-    PlanSet,
-    PlanTask,
-    compute_plan,
-    list_plan_tasks,
-    plan_key,
-)
+from workflows.recycle.plan_set import PlanSet, compute_plan
+from workflows.recycle.plan_tasks import PlanTask, list_plan_tasks
 
 
 def test_one_plan_for_each_number_of_failures(example: Job) -> None:

@@ -16,8 +16,8 @@ from workflows.recycle.errors import (
     RecycleError,
     SolverFailed,
 )
-from workflows.recycle.exact import SolverLimits
 from workflows.recycle.job import Job, StageMemory, StageTimes
+from workflows.recycle.plan_tasks import SolverLimits
 from workflows.recycle.planner import Plan, _require_valid, make_plan
 
 LIMITS = SolverLimits(time_limit_s=120)

@@ -10,9 +10,10 @@ import pytest
 
 from workflows.recycle.control import ControlStore, FileControlStore, MemoryControlStore
 from workflows.recycle.errors import Conflict, InvalidArgument, InvalidWorker
-from workflows.recycle.failures import canonical_failures
+from workflows.recycle.failures import canonical_failures, plan_key
 from workflows.recycle.job import Job, Worker
-from workflows.recycle.plan_set import PlanSet, compute_plan, list_plan_tasks, plan_key
+from workflows.recycle.plan_set import PlanSet, compute_plan
+from workflows.recycle.plan_tasks import list_plan_tasks
 from workflows.recycle.state import Event, EventKind, JobState, Move, Outcome, initial_state
 from workflows.recycle.transitions import SwitchPolicy, Transition, apply_event
 

@@ -27,6 +27,9 @@ from .config import TrainConfig
 
 __all__ = ["TrainResult", "rank_environment", "train"]
 
+# Not from __package__: whoever loads this module from elsewhere may give it another name.
+_RANK_PROGRAM = "workflows.symi.training.rank"
+
 _SILENCE_S = 300.0
 """Without any message for this long the run counts as failed."""
 
@@ -53,11 +56,15 @@ class _RankProcess:
     done: bool = False
 
 
-def train(config: TrainConfig, control: Control, directory: Path) -> TrainResult:
+def train(
+    config: TrainConfig, control: Control, directory: Path, sources: Path | None = None
+) -> TrainResult:
     """Train ``config.ranks`` processes from the last committed iteration to ``config.steps``.
 
     ``directory`` keeps checkpoints and the ranks' logs; it must be the same when a run is resumed.
-    All slots are compared with the optimizer's shards at the end.
+    ``sources`` is the folder that holds the package `workflows` for the ranks, where it is not
+    the one that this module was imported from. All slots are compared with the optimizer's shards
+    at the end.
 
     Raises:
         RunFailed: a rank died, or found copies that differ; the end of its log is in the message.
@@ -74,7 +81,7 @@ def train(config: TrainConfig, control: Control, directory: Path) -> TrainResult
         _sweep(config, directory)
         with tempfile.TemporaryDirectory(dir=directory, prefix=_MEETING) as meeting:
             rendezvous = Path(meeting) / "ranks"
-            with _started(config, control, directory) as ranks:
+            with _started(config, control, directory, sources) as ranks:
                 for member in ranks:
                     _send(member, _order(config, member.rank, start, directory, rendezvous))
                 _Attempt(
@@ -132,13 +139,13 @@ def _checked(config: TrainConfig, placements: Placements) -> Placements:
 
 @contextmanager
 def _started(
-    config: TrainConfig, control: Control, directory: Path
+    config: TrainConfig, control: Control, directory: Path, sources: Path | None
 ) -> Iterator[list[_RankProcess]]:
     """Running ranks, all of them ended on the way out."""
     ranks: list[_RankProcess] = []
     try:
         for rank in range(config.ranks):
-            ranks.append(_start_rank(rank, directory))
+            ranks.append(_start_rank(rank, directory, sources))
             control.rank_state(rank, ranks[-1].process.pid, "RUNNING")
         yield ranks
     finally:
@@ -148,25 +155,28 @@ def _started(
             member.channel.close()
 
 
-def _start_rank(rank: int, directory: Path) -> _RankProcess:
+def _start_rank(rank: int, directory: Path, sources: Path | None) -> _RankProcess:
     ours, theirs = socket.socketpair()
     log = directory / f"rank-{rank}.log"
     with log.open("wb") as output, theirs:
         process = subprocess.Popen(
-            [sys.executable, "-m", f"{__package__}.rank", str(theirs.fileno())],
+            [sys.executable, "-m", _RANK_PROGRAM, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=rank_environment(),
+            env=rank_environment(sources),
         )
     return _RankProcess(rank=rank, process=process, channel=Channel(ours), log=log)
 
 
-def rank_environment() -> dict[str, str]:
-    """This process's environment, such that a rank finds this package and stays on this machine."""
-    root = Path(__file__).resolve().parents[__name__.count(".")]
-    path = os.pathsep.join([str(root), *(entry for entry in sys.path if entry)])
+def rank_environment(sources: Path | None = None) -> dict[str, str]:
+    """This process's environment, such that a rank finds this package and stays on this machine.
+
+    The package is that in ``sources``, by default the one that this module was imported from.
+    """
+    root = sources or Path(__file__).parents[_RANK_PROGRAM.count(".")]
+    path = os.pathsep.join([str(root.resolve()), *(entry for entry in sys.path if entry)])
     loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
     return os.environ | {
         "PYTHONPATH": path,

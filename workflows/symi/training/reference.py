@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 
 from ..arguments import refused
-from ..control import Control, IterationRecord
+from ..control import Control, IterationRecord, MemoryControl
 from ..placement import counts_of
+from ..policies import Policy
 from .config import TrainConfig
 from .data import global_batch, successors
 from .model import DenseModel, expert_output, forward_loss, initial_expert
 
-__all__ = ["Difference", "largest_difference", "train_reference"]
+__all__ = ["Difference", "distance", "largest_difference", "train_reference"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,19 @@ def largest_difference(
         steps_with_other_drops=sum(one.dropped != other.dropped for one, other in pairs),
         steps_with_other_popularity=sum(one.popularity != other.popularity for one, other in pairs),
     )
+
+
+def distance(run: Sequence[IterationRecord], config: TrainConfig, policy: Policy) -> Difference:
+    """How far a whole run is from the reference, which is trained here on one core."""
+    control = MemoryControl(
+        policy, layers=config.layers, experts=config.experts, slots=config.slots
+    )
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return largest_difference(run, train_reference(config, control))
+    finally:
+        torch.set_num_threads(threads)
 
 
 def train_reference(config: TrainConfig, control: Control) -> list[IterationRecord]:

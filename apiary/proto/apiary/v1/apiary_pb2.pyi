@@ -25,7 +25,7 @@ class RollbackRequest(_message.Message):
     def __init__(self, application: _Optional[str] = ...) -> None: ...
 
 class DeployResponse(_message.Message):
-    __slots__ = ("application", "deployment", "previous", "changed", "functions", "workflows", "scripts")
+    __slots__ = ("application", "deployment", "previous", "changed", "functions", "workflows", "scripts", "replay")
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_FIELD_NUMBER: _ClassVar[int]
@@ -33,6 +33,7 @@ class DeployResponse(_message.Message):
     FUNCTIONS_FIELD_NUMBER: _ClassVar[int]
     WORKFLOWS_FIELD_NUMBER: _ClassVar[int]
     SCRIPTS_FIELD_NUMBER: _ClassVar[int]
+    REPLAY_FIELD_NUMBER: _ClassVar[int]
     application: str
     deployment: str
     previous: str
@@ -40,7 +41,32 @@ class DeployResponse(_message.Message):
     functions: _containers.RepeatedScalarFieldContainer[str]
     workflows: _containers.RepeatedScalarFieldContainer[str]
     scripts: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, application: _Optional[str] = ..., deployment: _Optional[str] = ..., previous: _Optional[str] = ..., changed: bool = ..., functions: _Optional[_Iterable[str]] = ..., workflows: _Optional[_Iterable[str]] = ..., scripts: _Optional[_Iterable[str]] = ...) -> None: ...
+    replay: ReplayReport
+    def __init__(self, application: _Optional[str] = ..., deployment: _Optional[str] = ..., previous: _Optional[str] = ..., changed: bool = ..., functions: _Optional[_Iterable[str]] = ..., workflows: _Optional[_Iterable[str]] = ..., scripts: _Optional[_Iterable[str]] = ..., replay: _Optional[_Union[ReplayReport, _Mapping]] = ...) -> None: ...
+
+class ReplayReport(_message.Message):
+    __slots__ = ("live_runs", "checked", "problems")
+    LIVE_RUNS_FIELD_NUMBER: _ClassVar[int]
+    CHECKED_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    live_runs: int
+    checked: int
+    problems: _containers.RepeatedCompositeFieldContainer[ReplayProblem]
+    def __init__(self, live_runs: _Optional[int] = ..., checked: _Optional[int] = ..., problems: _Optional[_Iterable[_Union[ReplayProblem, _Mapping]]] = ...) -> None: ...
+
+class ReplayProblem(_message.Message):
+    __slots__ = ("run_id", "workflow", "reason", "recorded", "now")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKFLOW_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    RECORDED_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    workflow: str
+    reason: str
+    recorded: str
+    now: str
+    def __init__(self, run_id: _Optional[str] = ..., workflow: _Optional[str] = ..., reason: _Optional[str] = ..., recorded: _Optional[str] = ..., now: _Optional[str] = ...) -> None: ...
 
 class ListFunctionsRequest(_message.Message):
     __slots__ = ("application",)
@@ -129,7 +155,7 @@ class GetRunRequest(_message.Message):
     def __init__(self, run_id: _Optional[str] = ...) -> None: ...
 
 class Run(_message.Message):
-    __slots__ = ("run_id", "kind", "name", "application", "deployment", "principal", "status", "input", "output", "error", "started_at", "finished_at", "trace", "operations")
+    __slots__ = ("run_id", "kind", "name", "application", "deployment", "principal", "status", "input", "output", "error", "started_at", "finished_at", "trace", "operations", "created_at", "queue", "executor", "parent_run_id", "forked_from", "deadline", "progress")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -144,6 +170,13 @@ class Run(_message.Message):
     FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
     TRACE_FIELD_NUMBER: _ClassVar[int]
     OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    EXECUTOR_FIELD_NUMBER: _ClassVar[int]
+    PARENT_RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    FORKED_FROM_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     kind: str
     name: str
@@ -158,7 +191,14 @@ class Run(_message.Message):
     finished_at: _timestamp_pb2.Timestamp
     trace: str
     operations: _containers.RepeatedCompositeFieldContainer[Operation]
-    def __init__(self, run_id: _Optional[str] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., application: _Optional[str] = ..., deployment: _Optional[str] = ..., principal: _Optional[str] = ..., status: _Optional[str] = ..., input: _Optional[str] = ..., output: _Optional[str] = ..., error: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., trace: _Optional[str] = ..., operations: _Optional[_Iterable[_Union[Operation, _Mapping]]] = ...) -> None: ...
+    created_at: _timestamp_pb2.Timestamp
+    queue: str
+    executor: str
+    parent_run_id: str
+    forked_from: str
+    deadline: _timestamp_pb2.Timestamp
+    progress: Progress
+    def __init__(self, run_id: _Optional[str] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., application: _Optional[str] = ..., deployment: _Optional[str] = ..., principal: _Optional[str] = ..., status: _Optional[str] = ..., input: _Optional[str] = ..., output: _Optional[str] = ..., error: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., trace: _Optional[str] = ..., operations: _Optional[_Iterable[_Union[Operation, _Mapping]]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., queue: _Optional[str] = ..., executor: _Optional[str] = ..., parent_run_id: _Optional[str] = ..., forked_from: _Optional[str] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ...) -> None: ...
 
 class Operation(_message.Message):
     __slots__ = ("seq", "kind", "name", "status", "attempt", "output", "error", "started_at", "finished_at", "xid", "log")
@@ -187,7 +227,7 @@ class Operation(_message.Message):
     def __init__(self, seq: _Optional[int] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., status: _Optional[str] = ..., attempt: _Optional[int] = ..., output: _Optional[str] = ..., error: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., xid: _Optional[str] = ..., log: _Optional[str] = ...) -> None: ...
 
 class ListRunsRequest(_message.Message):
-    __slots__ = ("application", "name", "statuses", "since", "until", "run_id_prefix", "page_size", "page_token")
+    __slots__ = ("application", "name", "statuses", "since", "until", "run_id_prefix", "page_size", "page_token", "kind")
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATUSES_FIELD_NUMBER: _ClassVar[int]
@@ -196,6 +236,7 @@ class ListRunsRequest(_message.Message):
     RUN_ID_PREFIX_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     application: str
     name: str
     statuses: _containers.RepeatedScalarFieldContainer[str]
@@ -204,7 +245,8 @@ class ListRunsRequest(_message.Message):
     run_id_prefix: str
     page_size: int
     page_token: str
-    def __init__(self, application: _Optional[str] = ..., name: _Optional[str] = ..., statuses: _Optional[_Iterable[str]] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., run_id_prefix: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    kind: str
+    def __init__(self, application: _Optional[str] = ..., name: _Optional[str] = ..., statuses: _Optional[_Iterable[str]] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., run_id_prefix: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., kind: _Optional[str] = ...) -> None: ...
 
 class ListRunsResponse(_message.Message):
     __slots__ = ("runs", "next_page_token")
@@ -277,6 +319,14 @@ class StartRunRequest(_message.Message):
     deployment: str
     executor_only: bool
     def __init__(self, application: _Optional[str] = ..., workflow: _Optional[str] = ..., input: _Optional[str] = ..., run_id: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., queue_key: _Optional[str] = ..., deduplication: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., deployment: _Optional[str] = ..., executor_only: bool = ...) -> None: ...
+
+class StartRunResponse(_message.Message):
+    __slots__ = ("run", "created")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    run: Run
+    created: bool
+    def __init__(self, run: _Optional[_Union[Run, _Mapping]] = ..., created: bool = ...) -> None: ...
 
 class WatchRunRequest(_message.Message):
     __slots__ = ("run_id",)
@@ -488,6 +538,14 @@ class Queue(_message.Message):
     active: int
     def __init__(self, name: _Optional[str] = ..., concurrency: _Optional[int] = ..., executor_concurrency: _Optional[int] = ..., key_concurrency: _Optional[int] = ..., rate_limit: _Optional[int] = ..., rate_period: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., paused: bool = ..., waiting: _Optional[int] = ..., active: _Optional[int] = ...) -> None: ...
 
+class PauseQueueRequest(_message.Message):
+    __slots__ = ("name", "paused")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    paused: bool
+    def __init__(self, name: _Optional[str] = ..., paused: bool = ...) -> None: ...
+
 class ListQueuesRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -537,6 +595,14 @@ class Schedule(_message.Message):
     paused: bool
     next: _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]
     def __init__(self, name: _Optional[str] = ..., application: _Optional[str] = ..., workflow: _Optional[str] = ..., input: _Optional[str] = ..., cron: _Optional[str] = ..., zone: _Optional[str] = ..., dst_policy: _Optional[str] = ..., every: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., anchor: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., missed: _Optional[str] = ..., queue: _Optional[str] = ..., paused: bool = ..., next: _Optional[_Iterable[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]]] = ...) -> None: ...
+
+class PauseScheduleRequest(_message.Message):
+    __slots__ = ("name", "paused")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    paused: bool
+    def __init__(self, name: _Optional[str] = ..., paused: bool = ...) -> None: ...
 
 class ListSchedulesRequest(_message.Message):
     __slots__ = ("fires",)

@@ -415,7 +415,7 @@ class WorkflowsStub(object):
         self.StartRun = channel.unary_unary(
                 '/apiary.v1.Workflows/StartRun',
                 request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.StartRunRequest.SerializeToString,
-                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Run.FromString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.StartRunResponse.FromString,
                 _registered_method=True)
         self.WatchRun = channel.unary_stream(
                 '/apiary.v1.Workflows/WatchRun',
@@ -435,12 +435,12 @@ class WorkflowsStub(object):
         self.RestartRun = channel.unary_unary(
                 '/apiary.v1.Workflows/RestartRun',
                 request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.RestartRunRequest.SerializeToString,
-                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Run.FromString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.StartRunResponse.FromString,
                 _registered_method=True)
         self.ForkRun = channel.unary_unary(
                 '/apiary.v1.Workflows/ForkRun',
                 request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ForkRunRequest.SerializeToString,
-                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Run.FromString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.StartRunResponse.FromString,
                 _registered_method=True)
         self.DeleteRuns = channel.unary_unary(
                 '/apiary.v1.Workflows/DeleteRuns',
@@ -482,6 +482,11 @@ class WorkflowsStub(object):
                 request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Queue.SerializeToString,
                 response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Queue.FromString,
                 _registered_method=True)
+        self.PauseQueue = channel.unary_unary(
+                '/apiary.v1.Workflows/PauseQueue',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.PauseQueueRequest.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Queue.FromString,
+                _registered_method=True)
         self.ListQueues = channel.unary_unary(
                 '/apiary.v1.Workflows/ListQueues',
                 request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListQueuesRequest.SerializeToString,
@@ -495,6 +500,11 @@ class WorkflowsStub(object):
         self.PutSchedule = channel.unary_unary(
                 '/apiary.v1.Workflows/PutSchedule',
                 request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Schedule.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Schedule.FromString,
+                _registered_method=True)
+        self.PauseSchedule = channel.unary_unary(
+                '/apiary.v1.Workflows/PauseSchedule',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.PauseScheduleRequest.SerializeToString,
                 response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Schedule.FromString,
                 _registered_method=True)
         self.ListSchedules = channel.unary_unary(
@@ -564,7 +574,7 @@ class WorkflowsServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ForkRun(self, request, context):
-        """A new run that takes over the operations before from_seq.
+        """A new run that takes over the operations before from_seq, and goes on in an executor.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -616,7 +626,15 @@ class WorkflowsServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PutQueue(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Make a queue, or replace the limits of the one of that name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PauseQueue(self, request, context):
+        """A paused queue starts no runs; those that have started go on.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -628,13 +646,21 @@ class WorkflowsServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteQueue(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Refused while unfinished runs or schedules are in it.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PutSchedule(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PauseSchedule(self, request, context):
+        """A paused schedule starts nothing; what it misses meanwhile is not made up for.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -677,7 +703,7 @@ def add_WorkflowsServicer_to_server(servicer, server):
             'StartRun': grpc.unary_unary_rpc_method_handler(
                     servicer.StartRun,
                     request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.StartRunRequest.FromString,
-                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Run.SerializeToString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.StartRunResponse.SerializeToString,
             ),
             'WatchRun': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchRun,
@@ -697,12 +723,12 @@ def add_WorkflowsServicer_to_server(servicer, server):
             'RestartRun': grpc.unary_unary_rpc_method_handler(
                     servicer.RestartRun,
                     request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.RestartRunRequest.FromString,
-                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Run.SerializeToString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.StartRunResponse.SerializeToString,
             ),
             'ForkRun': grpc.unary_unary_rpc_method_handler(
                     servicer.ForkRun,
                     request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ForkRunRequest.FromString,
-                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Run.SerializeToString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.StartRunResponse.SerializeToString,
             ),
             'DeleteRuns': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteRuns,
@@ -744,6 +770,11 @@ def add_WorkflowsServicer_to_server(servicer, server):
                     request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Queue.FromString,
                     response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Queue.SerializeToString,
             ),
+            'PauseQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseQueue,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.PauseQueueRequest.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Queue.SerializeToString,
+            ),
             'ListQueues': grpc.unary_unary_rpc_method_handler(
                     servicer.ListQueues,
                     request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ListQueuesRequest.FromString,
@@ -757,6 +788,11 @@ def add_WorkflowsServicer_to_server(servicer, server):
             'PutSchedule': grpc.unary_unary_rpc_method_handler(
                     servicer.PutSchedule,
                     request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Schedule.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Schedule.SerializeToString,
+            ),
+            'PauseSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseSchedule,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.PauseScheduleRequest.FromString,
                     response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Schedule.SerializeToString,
             ),
             'ListSchedules': grpc.unary_unary_rpc_method_handler(
@@ -812,7 +848,7 @@ class Workflows(object):
             target,
             '/apiary.v1.Workflows/StartRun',
             apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.StartRunRequest.SerializeToString,
-            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Run.FromString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.StartRunResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -920,7 +956,7 @@ class Workflows(object):
             target,
             '/apiary.v1.Workflows/RestartRun',
             apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.RestartRunRequest.SerializeToString,
-            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Run.FromString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.StartRunResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -947,7 +983,7 @@ class Workflows(object):
             target,
             '/apiary.v1.Workflows/ForkRun',
             apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.ForkRunRequest.SerializeToString,
-            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Run.FromString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.StartRunResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1175,6 +1211,33 @@ class Workflows(object):
             _registered_method=True)
 
     @staticmethod
+    def PauseQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apiary.v1.Workflows/PauseQueue',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.PauseQueueRequest.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Queue.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ListQueues(request,
             target,
             options=(),
@@ -1244,6 +1307,33 @@ class Workflows(object):
             target,
             '/apiary.v1.Workflows/PutSchedule',
             apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Schedule.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Schedule.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apiary.v1.Workflows/PauseSchedule',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.PauseScheduleRequest.SerializeToString,
             apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.Schedule.FromString,
             options,
             channel_credentials,

@@ -7,6 +7,7 @@ from textwrap import dedent
 import pytest
 
 from apiary.authoring.analysis import Analysis, Module, analyse
+from apiary.authoring.analysis.determinism import NONDETERMINISTIC
 
 HEADER = "from apiary import Database, function, step, workflow\n"
 
@@ -51,8 +52,6 @@ def one_workflow(body: str, before: str = "", **others: str) -> Analysis:
          "class Receipt:\n    def __init__(self, x): self.x = x\n    def total(self): return 1"),
         ("return Receipt.of(hotel.reserve(a))",
          "class Receipt:\n    @classmethod\n    def of(cls, x): return cls(x)"),
-        ("return child(hotel.reserve(a))", "@workflow\ndef child(x): return hotel.cancel(x)"),
-        ("return w(a) or hotel.reserve(a)", ""),
         ("try:\n    hotel.reserve(a)\nexcept ValueError as error:\n    raise KeyError(str(error))",
          ""),
     ],
@@ -90,11 +89,9 @@ def test_a_workflow_of_functions_runs_in_the_database(body: str, before: str) ->
         ("hotel.nothing(a)", "", "functions.hotel.nothing is not found in this application"),
         ("getattr(hotel, a)(1)", "", "the module functions.hotel is used as a value"),
         ("exec(a)", "", "exec runs or reaches code that is not known here"),
-        ("child(a)", "@workflow\ndef child(x): return charge(x)",
-         "it calls the workflow trips.child, which leaves the database"),
-        ("child(a)", "@workflow\ndef child(x): return last(w(x))\n"
-         "@workflow\ndef last(x): return charge(x)",
-         "it calls the workflow trips.child, which leaves the database"),
+        ("child(a)", "@workflow\ndef child(x): return hotel.cancel(x)",
+         "it calls the workflow trips.child"),
+        ("w(a) or hotel.reserve(a)", "", "it calls the workflow trips.w"),
     ],
 )  # fmt: skip
 def test_what_makes_a_workflow_leave_the_database(body: str, before: str, why: str) -> None:
@@ -130,8 +127,27 @@ def test_what_a_workflow_calls_and_uses() -> None:
     assert not workflow.in_database
 
 
-def test_workflows_that_call_each_other_stay_together() -> None:
-    turn = "@workflow\ndef turn(x): return w(x) if x else hotel.reserve(x)"
-    found = one_workflow("return turn(a - 1)", turn)
-    assert found.workflows["trips.w"].in_database
-    assert found.workflows["trips.turn"].in_database
+@pytest.mark.parametrize("path", sorted(NONDETERMINISTIC))
+def test_what_differs_in_a_replay_is_refused_in_workflows_alone(path: str) -> None:
+    module, _, name = path.partition(".")
+    first = name.partition(".")[0]
+    written = [f"import {module}", f"from {module} import {first}"]
+    for imported, used in zip(written, (path, name), strict=True):
+        (problem,) = one_workflow(f"return {used}()", imported).problems
+        assert (problem.file, problem.line) == ("trips.py", 6)
+        assert f"workflow trips.w uses {path}" in problem.message
+        assert f"use {NONDETERMINISTIC[path]}" in problem.message
+        step = f"{imported}\n@step\ndef charge(x): return {used}()"
+        assert one_workflow("return charge(a)", step).problems == ()
+
+
+def test_what_differs_in_a_replay_is_found_in_helpers() -> None:
+    helper = "import time\ndef stamp():\n    return time.time()"
+    (problem,) = one_workflow("return stamp()", helper).problems
+    assert problem.line == 5
+    assert "apiary.now()" in problem.message
+
+
+def test_a_seeded_generator_is_allowed() -> None:
+    found = one_workflow("return random.Random(a).random() + hotel.reserve(a)", "import random")
+    assert found.problems == ()

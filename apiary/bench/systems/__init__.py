@@ -1,0 +1,1 @@
+"""One module per system: what runs in its process, behind `Adapter`."""

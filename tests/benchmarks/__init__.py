@@ -1,1 +1,0 @@
-"""Benchmarks: variants interleaved in one process, percentiles and the load average printed."""

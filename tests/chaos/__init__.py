@@ -1,0 +1,1 @@
+"""Real processes, real signals: what happens to runs when things die."""
