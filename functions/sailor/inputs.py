@@ -254,7 +254,7 @@ def inputs_for(
     run_id: str,
 ) -> Inputs:
     """`choose_inputs` as a part of another function."""
-    _bring_own(db, model, run_id)
+    bring_own(db, model, run_id)
     known = db.values("SELECT gpu FROM sailor.gpu_type ORDER BY gpu")
     for gpu in gpus:
         if gpu not in known:
@@ -273,7 +273,7 @@ def inputs_for(
     )
 
 
-def _bring_own(db: Database, model: str, run_id: str) -> None:
+def bring_own(db: Database, model: str, run_id: str) -> None:
     """Store GPU types, list prices and a model of the catalogue where there are none yet."""
     if db.value("SELECT count(*) FROM sailor.gpu_type WHERE memory_bytes_per_s > 0") == 0:
         _store_cards(db, list(GPU_TYPES.values()))

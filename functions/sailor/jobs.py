@@ -14,8 +14,8 @@ from workflows.sailor.switching import Policy, Segment, next_plan
 
 from .availability import newest_version, stored_availability
 from .errors import Conflict, UnknownName, declared
-from .inputs import covering_profile
-from .plans import plan_problem, question, store_search, stored_plan
+from .inputs import bring_own, covering_profile, stored_job
+from .plans import goal_of, plan_problem, question, store_search, stored_plan
 from .records import Begun, GoalSpec, JobSpec, LiveShape, Question, Reconfigured, Searched
 
 __all__ = [
@@ -31,6 +31,10 @@ REPLANNING = "REPLANNING"
 @function
 def open_job(db: Database, job: JobSpec, run_id: str) -> str:
     """Open a job, once. Conflict: it is open with other figures."""
+    bring_own(db, job.model, run_id)
+    stored_job(db, job.model)
+    with declared():
+        goal_of(job.goal)
     db.execute(
         "INSERT INTO sailor.job (job_id, model_id, objective, max_cost_usd, min_iterations_per_s,"
         " planner, profile, time_limit_s, reconfiguration_s, expected_segment_s, shape, run_id)"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from tests.integration.services.conftest import Service
+    from tests.integration.services.running import Service
 
 pytest.importorskip("numba", reason="planning needs the services extra")
 pytest.importorskip("matplotlib", reason="pictures need the services extra")
@@ -265,3 +266,17 @@ def test_a_model_is_registered_once(service: Service) -> None:
     assert service.run("sailor.register", job=job) == "mine"
     error = failure(service, "sailor.register", job=job | {"hidden": 512})
     assert error["code"] == "CONFLICT"
+
+
+def test_the_queries_of_the_page_work(service: Service, published: Path) -> None:
+    service.run("sailor.simulate", layout=uniform(2, 2, 4, 4, ZONE, WEST))
+    page = (Path(__file__).parents[3] / "workflows" / "sailor" / "README.md").read_text("utf-8")
+    [block] = re.findall(r"```sql\n(.*?)```", page, flags=re.DOTALL)
+    queries = [text for text in block.split(";") if text.strip()]
+    assert len(queries) == 6
+    origins, stragglers, brackets = (service.query(text) for text in queries[:3])
+    assert {row["source"] for row in origins} & {"published"}
+    assert all(row["over_the_mean"] >= 0 for row in stragglers)
+    assert [row["bracket"] for row in brackets] == sorted({row["bracket"] for row in brackets})
+    for text in queries[3:]:
+        service.query(text)

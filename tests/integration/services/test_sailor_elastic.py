@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from tests.integration.services.conftest import Service
+    from tests.integration.services.running import Service
 
 pytest.importorskip("numba", reason="planning needs the services extra")
 
@@ -33,6 +34,12 @@ if __name__ == "__main__":
 """
 
 ZONE = "us-central1-a"
+
+MOMENTS = (
+    "SELECT 1 AS x FROM sailor.reconfiguration r JOIN sailor.availability_version v"
+    " USING (version) WHERE v.run_id = %s AND r.state = 'REPLANNING'",
+    "SELECT 1 AS x FROM sailor.availability_version WHERE run_id = %s",
+)
 
 
 class Controllers:
@@ -90,19 +97,13 @@ def test_a_job_is_changed_once_per_version_though_its_controller_is_killed(
     service = deployed
     controller = controllers.start()
     counts = [{f"A100-40_{ZONE}": n} for n in (8, 4, 8)]
-    service.wait(service.start("sailor.availability_changed", changes=counts[0]))
+    service.run("sailor.availability_changed", changes=counts[0])
     job = {"job_id": "j", "model": "OPT-350", "reconfiguration_s": 1.0}
-    service.wait(service.start("sailor.submit", job=job))
+    assert service.run("sailor.submit", job=job)["state"] == "APPLIED"
     for number, change in enumerate(counts[1:]):
         run = service.start("sailor.availability_changed", changes=change)
         # once in the middle of the child's search, once as soon as the version is there
-        moment = (
-            "SELECT 1 AS x FROM sailor.reconfiguration r JOIN sailor.availability_version v"
-            " USING (version) WHERE v.run_id = %s AND r.state = 'REPLANNING'"
-            if number == 0
-            else "SELECT 1 AS x FROM sailor.availability_version WHERE run_id = %s"
-        )
-        service.until(lambda run=run, moment=moment: service.query(moment, run))
+        service.until(partial(service.query, MOMENTS[number], run))
         controllers.kill(controller)
         controller = controllers.start()
         row = service.wait(run)
