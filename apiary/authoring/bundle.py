@@ -103,28 +103,32 @@ def _problems(analysis: Analysis) -> DeployError:
     )
 
 
+_REGISTERING = frozenset({"function", "step", "workflow", "authoring", "decorators", "*"})
+
+
 def _registering(modules: Iterable[SourceModule]) -> list[str]:
-    """The modules that may register something: those of functions/, and those importing apiary.
+    """The modules that may register something: those of functions/, and those with a decorator.
 
     Model libraries do not, and may need packages that the deploying machine lacks.
     """
     return [
         module.name
         for module in modules
-        if module.name.partition(".")[0] == "functions" or _imports_apiary(module)
+        if module.name.partition(".")[0] == "functions" or _may_register(module)
     ]
 
 
-def _imports_apiary(module: SourceModule) -> bool:
+def _may_register(module: SourceModule) -> bool:
+    """Whether a module imports a decorator of the platform, or apiary whole."""
     for node in ast.walk(ast.parse(module.source)):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            if any(alias.name.partition(".")[0] == "apiary" for alias in node.names):
+                return True
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            names = [node.module or ""]
-        else:
-            continue
-        if any(name.partition(".")[0] == "apiary" for name in names):
-            return True
+            # What else there is to import (run_id, progress) registers nothing.
+            from_apiary = (node.module or "").partition(".")[0] == "apiary"
+            if from_apiary and any(alias.name in _REGISTERING for alias in node.names):
+                return True
     return False
 
 

@@ -226,9 +226,9 @@ def get(
     tls_ca: TlsCa = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show one run with its operations and attempts, and what they printed.
+    """Show one run: where it stands, its input and result, its operations and attempts.
 
-    Example: apiary workflow get trip-42
+    Example: apiary workflow get trip-42 --output json
     """
     runs.get(run_id, server, token, tls_ca, output)
 

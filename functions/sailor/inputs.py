@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from math import inf
 from typing import Any
@@ -321,6 +321,33 @@ def _choose_profile(
     return _store_profile(db, made, run_id).checksum, ROOFLINE
 
 
+def covering_profile(
+    db: Database, model: str, gpus: Iterable[str], wanted: str
+) -> tuple[str, set[str]]:
+    """The profile to take when not all of these GPU types need be used, and those that it covers.
+
+    Of the stored ones that are not roofline, the one that covers most; else roofline.
+    """
+    wished = sorted(gpus)
+    if wanted != ROOFLINE:
+        row = db.first(
+            "SELECT profile_id, array_agg(DISTINCT gpu) AS gpus FROM sailor.profile"
+            " JOIN sailor.layer_time USING (profile_id) WHERE model_id = $1 AND gpu = ANY($2)"
+            " AND source <> 'roofline' AND ($3 = 'best' OR profile_id = $3)"
+            " GROUP BY profile_id, stored_at"
+            " ORDER BY count(DISTINCT gpu) DESC, stored_at DESC, profile_id LIMIT 1",
+            model,
+            wished,
+            wanted,
+        )
+        if row is not None:
+            return row.profile_id, set(row.gpus)
+        if wanted != BEST:
+            return wanted, set()
+    known = {card.name for card in stored_cards(db) if card.memory_bytes_per_s > 0}
+    return ROOFLINE, known & set(wished)
+
+
 def _choose_network(db: Database, gpus: Sequence[str], zones: Sequence[str], run_id: str) -> str:
     pairs = list(product(sorted(set(zones)), sorted(set(zones)), sorted(set(gpus))))
     found: str | None = db.value(
@@ -355,11 +382,9 @@ def load_problem(db: Database, inputs: Inputs, gpus: list[str], zones: list[str]
     return problem_document(db, inputs, gpus, zones)
 
 
-def problem_of(
-    db: Database, inputs: Inputs, gpus: Sequence[str], zones: Sequence[str], **points: Sequence[int]
-) -> Problem:
-    """The stored inputs as a problem; ``microbatches`` and ``degrees`` may narrow it."""
-    return Problem.from_json(problem_document(db, inputs, gpus, zones, **points))
+def problem_of(db: Database, inputs: Inputs, gpus: Sequence[str], zones: Sequence[str]) -> Problem:
+    """`load_problem` as a part of another function."""
+    return Problem.from_json(problem_document(db, inputs, gpus, zones))
 
 
 def problem_document(
@@ -367,15 +392,12 @@ def problem_document(
     inputs: Inputs,
     gpus: Sequence[str],
     zones: Sequence[str],
-    *,
-    microbatches: Sequence[int] | None = None,
-    degrees: Sequence[int] | None = None,
 ) -> dict[str, Any]:
     """`Problem.to_json` of what is stored."""
     return {
         "job": stored_job(db, inputs.model_id).to_json(),
-        "profile": _profile_document(db, inputs, gpus, microbatches, degrees),
-        "links": _link_rows(db, inputs.network_id, gpus, zones, degrees),
+        "profile": _profile_document(db, inputs, gpus),
+        "links": _link_rows(db, inputs.network_id, gpus, zones),
         "prices": _price_document(db, inputs.price_list_id),
         "gpus": [card.to_json() for card in stored_cards(db)],
         "priced_at_s": 0.0,
@@ -386,8 +408,6 @@ def _profile_document(
     db: Database,
     inputs: Inputs,
     gpus: Sequence[str],
-    microbatches: Sequence[int] | None,
-    degrees: Sequence[int] | None,
 ) -> dict[str, Any]:
     # One row per point, its layers as arrays: a hundred rows instead of thousands.
     sizes = db.query(
@@ -403,12 +423,9 @@ def _profile_document(
         " array_agg(backward_s ORDER BY layer) AS backward,"
         " array_agg(update_s ORDER BY layer) AS step"
         " FROM sailor.layer_time WHERE profile_id = $1 AND gpu = ANY($2)"
-        " AND ($3::int[] IS NULL OR microbatch = ANY($3)) AND ($4::int[] IS NULL"
-        " OR degree = ANY($4)) GROUP BY gpu, microbatch, degree",
+        " GROUP BY gpu, microbatch, degree",
         inputs.profile_id,
         list(gpus),
-        None if microbatches is None else list(microbatches),
-        None if degrees is None else list(degrees),
     )
     return {
         "model": inputs.model_id,
@@ -433,19 +450,14 @@ def _link_rows(
     network_id: str,
     gpus: Sequence[str],
     zones: Sequence[str],
-    degrees: Sequence[int] | None,
 ) -> list[list[Any]]:
-    # An all-reduce goes over the link of one pair, whatever the degrees.
-    counts = None if degrees is None else sorted({1, *degrees})
     rows = db.query(
         "SELECT zone_a, gpu_a, count_a, zone_b, gpu_b, count_b, c0, c1, c2, max_bytes_per_s"
         " FROM sailor.link WHERE network_id = $1 AND gpu_a = ANY($2) AND gpu_b = ANY($2)"
-        " AND zone_a = ANY($3) AND zone_b = ANY($3) AND ($4::int[] IS NULL"
-        " OR (count_a = ANY($4) AND count_b = ANY($4)))",
+        " AND zone_a = ANY($3) AND zone_b = ANY($3)",
         network_id,
         list(gpus),
         list(zones),
-        counts,
     )
     return [list(row.values()) for row in rows]
 

@@ -14,8 +14,9 @@ from workflows.sailor.switching import Policy, Segment, next_plan
 
 from .availability import newest_version, stored_availability
 from .errors import Conflict, UnknownName, declared
+from .inputs import covering_profile
 from .plans import plan_problem, question, store_search, stored_plan
-from .records import Begun, GoalSpec, JobSpec, LiveShape, Reconfigured, Searched
+from .records import Begun, GoalSpec, JobSpec, LiveShape, Question, Reconfigured, Searched
 
 __all__ = [
     "begin_reconfiguration",
@@ -120,6 +121,24 @@ def begin_reconfiguration(db: Database, job_id: str, version: int, run_id: str) 
     return Begun(question=asked, decided=None, planner=spec.planner, time_limit_s=spec.time_limit_s)
 
 
+def _question(db: Database, spec: JobSpec, version: int, run_id: str) -> Question | None:
+    """What to ask for a job; None if no GPU that can be had has a profile of its model.
+
+    GPUs of other types are left out: what a job cannot use must not keep it from the rest.
+    """
+    available = stored_availability(db, version)
+    gpus = {gpu for (gpu, _), count in parse_availability(available).items() if count}
+    profile, usable = covering_profile(db, spec.model, gpus, spec.profile)
+    kept = {
+        key: count
+        for key, count in available.items()
+        if count and next(iter(parse_availability({key: count})))[0] in usable
+    }
+    if not kept:
+        return None
+    return question(db, spec.model, kept, spec.goal, profile, run_id, version=version)
+
+
 @function
 def commit_reconfiguration(
     db: Database, job_id: str, version: int, found: Searched, run_id: str
@@ -146,9 +165,9 @@ def commit_reconfiguration(
 
 def _choose(db: Database, job: Row, version: int, found: Searched, run_id: str) -> Reconfigured:
     spec = job_spec(job)
-    available = stored_availability(db, version)
-    places = parse_availability(available)
-    asked = question(db, spec.model, available, spec.goal, spec.profile, run_id, version=version)
+    places = parse_availability(stored_availability(db, version))
+    asked = _question(db, spec, version, run_id)
+    assert asked is not None  # or nobody had searched
     rows = store_search(db, asked, found, run_id)
     current = None if job.plan_id is None else _candidate(db, job.plan_id)
     offered = _candidate(db, rows[0].plan_id) if rows else None

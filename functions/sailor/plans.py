@@ -117,14 +117,11 @@ def simulate_plan(
 def plan_problem(db: Database, inputs: Inputs, *plans: Plan) -> Problem:
     """What judging these plans needs of the stored inputs, and no more."""
     used = [place for plan in plans for place in plan.gpus_used()]
-    replicas = [r for plan in plans for stage in plan.stages for r in stage.replicas]
     return problem_of(
         db,
         inputs,
         sorted({gpu for gpu, _ in used}),
         sorted({zone for _, zone in used}),
-        microbatches=sorted({plan.microbatch for plan in plans}),
-        degrees=sorted({replica.degree for replica in replicas}),
     )
 
 

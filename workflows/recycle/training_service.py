@@ -63,11 +63,16 @@ def _join_processes(job_id: str, spec: TrainingSpec) -> tuple[Path, list[subproc
     if place is None:
         directory, processes = _start_processes(spec)
         own = TrainingPlace(host=socket.gethostname(), directory=str(directory))
-        place = recycle.claim_place(job_id, own)
-        if place == own:
+        claimed = None
+        try:
+            claimed = recycle.claim_place(job_id, own)
+        finally:
+            if claimed != own:
+                _end(processes)
+                shutil.rmtree(directory)
+        if claimed == own:
             return directory, processes
-        _end(processes)
-        shutil.rmtree(directory)
+        place = claimed
     directory = Path(place.directory)
     if place.host != socket.gethostname() or not directory.exists():
         raise TrainingFailed(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Final, TypeVar, cast
 
 COMPILED: Final = "plpy" not in sys.modules and find_spec("numba") is not None
@@ -28,5 +27,5 @@ def compiled(body: Kernel) -> Kernel:
         return body
     from numba import njit  # noqa: PLC0415 - not where nothing is compiled
 
-    stored = Path(body.__code__.co_filename).is_file()
-    return cast("Kernel", njit(cache=stored)(body))
+    spec = body.__globals__.get("__spec__")
+    return cast("Kernel", njit(cache=spec is not None and spec.has_location)(body))

@@ -25,21 +25,19 @@ from workflows.sailor.live_profile import profile_live
 
 
 def profile(request: Mapping[str, Any]) -> dict[str, Any]:
-    """A profile of a small GPT on this machine, under the name that it is asked for."""
+    """A small GPT as a job, and its profile on this machine, under the name that it is given."""
+    shape, name = TinyGpt.from_json(request["shape"]), request["model"]
     measured = profile_live(
-        TinyGpt.from_json(request["shape"]),
+        shape,
         request["microbatches"],
         gpu=request["gpu"],
         threads=request["threads"],
         slow_down=request["slow_down"],
     )
-    return replace(measured, model=request["model"]).to_json()
-
-
-def job(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The training job of a shape."""
-    made = TinyGpt.from_json(request["shape"]).job(request["global_batch"])
-    return replace(made, model=request["model"]).to_json()
+    return {
+        "job": replace(shape.job(request["global_batch"]), model=name).to_json(),
+        "profile": replace(measured, model=name).to_json(),
+    }
 
 
 def network(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,7 +65,6 @@ def train(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 KINDS: Final[Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
-    "job": job,
     "network": network,
     "profile": profile,
     "train": train,

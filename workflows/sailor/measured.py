@@ -84,12 +84,14 @@ def profile_network_live(
 
 
 @workflow
-def run_live(job_id: str, steps: int = 10, every: int = 5, folder: str | None = None) -> LiveReport:
+def run_live(
+    job_id: str, steps: int = 10, every: int = 5, folder: str | None = None, finish: bool = True
+) -> LiveReport:
     """Train a live job to a step, always under the plan that it has by then.
 
     After ``every`` steps the state is in a checkpoint and the plan is looked up again: a change of
     availability takes effect there. ``folder`` must be seen by every executor; by default it is
-    one in this machine's temporary directory.
+    one in this machine's temporary directory. Unless it is ``finish``ed the job stays open.
     """
     place = checkpoint_folder(job_id) if folder is None else folder
     while True:
@@ -98,7 +100,8 @@ def run_live(job_id: str, steps: int = 10, every: int = 5, folder: str | None = 
             break
         run = train_segment(segment)
         sailor.commit_segment(segment, run["step_s"], run["losses"], run_id())
-    sailor.finish_job(job_id)
+    if finish:
+        sailor.finish_job(job_id)
     losses, plans = sailor.training_course(job_id)
     return LiveReport(job_id=job_id, steps=len(losses), losses=losses, plans=plans)
 
@@ -122,19 +125,19 @@ def measure_profile(
     slow_down: float,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The job and the profile of a shape."""
-    common = {"model": model, "shape": asdict(shape)}
-    job = _ask({"kind": "job", **common, "global_batch": global_batch})
-    profile = _ask(
+    answer = _ask(
         {
             "kind": "profile",
-            **common,
+            "model": model,
+            "shape": asdict(shape),
+            "global_batch": global_batch,
             "microbatches": microbatches,
             "gpu": gpu,
             "threads": threads,
             "slow_down": slow_down,
         }
     )
-    return job, profile
+    return answer["job"], answer["profile"]
 
 
 @step

@@ -119,5 +119,6 @@ LIST_PRICES: Final = PriceTable(
         GpuPrice(gpu="Titan-RTX", usd_per_hour=0.8),
         GpuPrice(gpu="RTX-2080", usd_per_hour=0.3),
         GpuPrice(gpu="RTX-3090", usd_per_hour=0.5),
+        GpuPrice(gpu="cpu", usd_per_hour=0.05),  # a core, for live runs
     ]
 )

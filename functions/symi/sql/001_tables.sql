@@ -16,8 +16,10 @@ CREATE TABLE symi.run (
 );
 
 -- Tokens that the router sent to an expert, before drops. Its writer is its run's, or its iteration's.
+-- No foreign key: its check per row would take as long as the rest of an ingest, and the functions
+-- that insert here hold the run's row, whose count of iterations they keep.
 CREATE TABLE symi.popularity (
-    run    text NOT NULL REFERENCES symi.run,
+    run    text NOT NULL,
     iter   int NOT NULL,
     layer  int NOT NULL CHECK (layer >= 0),
     expert int NOT NULL CHECK (expert >= 0),

@@ -327,3 +327,25 @@ RETURNS TABLE (run_id text, lease_until timestamptz) LANGUAGE sql SECURITY DEFIN
        AND r.ready_at > apiary.clock()
     RETURNING r.run_id, r.ready_at
 $body$;
+
+-- What recording costs, per workflow: how many of the calls of its ended runs were recorded, and how much
+-- of the runs' time was not spent in their functions, steps and children.
+CREATE OR REPLACE VIEW provenance.workflow_overhead AS
+SELECT r.application, r.workflow, r.deployment, r.in_database,
+       count(*) AS runs,
+       sum(r.calls) AS calls,
+       sum(o.recorded) AS recorded,
+       round(sum(o.recorded) / nullif(sum(r.calls), 0)::numeric, 4) AS recorded_share,
+       round(avg(extract(epoch FROM r.finished_at - r.started_at) * 1000)::numeric, 3) AS mean_run_ms,
+       round(avg(o.inside_ms)::numeric, 3) AS mean_inside_ms,
+       round(avg(extract(epoch FROM r.finished_at - r.started_at) * 1000 - o.inside_ms)::numeric, 3)
+           AS mean_overhead_ms
+  FROM apiary.run r
+  CROSS JOIN LATERAL (
+        SELECT count(*) AS recorded,
+               coalesce(sum(extract(epoch FROM p.finished_at - p.started_at) * 1000), 0) AS inside_ms
+          FROM apiary.operation p WHERE p.run_id = r.run_id AND p.seq > 0) o
+ WHERE r.status = 'SUCCEEDED'
+ GROUP BY 1, 2, 3, 4;
+COMMENT ON VIEW provenance.workflow_overhead IS
+    'per workflow and version: share of calls that were recorded, and time outside of them';

@@ -14,6 +14,7 @@ BEGIN
     END LOOP;
     ALTER VIEW provenance.invocation OWNER TO apiary_owner;
     ALTER VIEW provenance.data_event OWNER TO apiary_owner;
+    ALTER VIEW provenance.workflow_overhead OWNER TO apiary_owner;
 END
 $body$;
 

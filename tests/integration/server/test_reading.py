@@ -112,7 +112,7 @@ def test_a_workflows_run_is_a_run(odd: Client, odd_database: str) -> None:
         odd_database,
         "SELECT apiary.start_run('workflow', f.application, f.deployment, 'odd.flow', false,"
         " '{\"n\": 1}', 'digest', 'ada', NULL, NULL, 0, NULL, NULL, NULL, NULL, 50, NULL, NULL,"
-        " NULL, NULL) FROM apiary.operation f",
+        " NULL, NULL, NULL) FROM apiary.operation f",
     )
     run = odd.get_run("workflow")
     assert (run.kind, run.name, run.status) == ("workflow", "odd.flow", "QUEUED")

@@ -104,7 +104,7 @@ def test_simulating_runs_inside_the_database(service: Service, published: Path) 
     run = service.start("sailor.simulate", layout=uniform(2, 2, 4, 4, ZONE, WEST))
     row = service.wait(run)
     assert row["status"] == "SUCCEEDED"
-    assert row["executor_id"] is None if "executor_id" in row else True
+    assert row["in_database"]
     assert row["output"]["estimate"]["cost"]["communication_usd"] > 0
 
 
@@ -152,8 +152,8 @@ def test_the_simulator_is_validated_and_calibrated_on_measured_plans(
     assert imported["rows"] == 9
     result = service.run("sailor.validate", platform="mit", mode="published")
     assert result["plans"] == 9
-    assert result["mean"] == pytest.approx(0.1030, abs=5e-5)
-    assert result["median"] == pytest.approx(0.1061, abs=5e-5)
+    assert result["mean"] == pytest.approx(0.1030, abs=1e-4)
+    assert result["median"] == pytest.approx(0.1061, abs=1e-4)
     factors = service.run("sailor.calibrate", platform="mit", leave_out=["N3_D1"])
     assert factors["plans"] == 8
     assert factors["error"] == pytest.approx(0.0797, abs=0.003)
@@ -179,7 +179,8 @@ def test_a_trace_is_replayed_by_child_runs(service: Service, published: Path) ->
     first = report["segments"][0]
     assert first["iterations"] == pytest.approx(600 * first["iterations_per_s"])
     children = service.query(
-        "SELECT count(*) FROM apiary.run WHERE parent_run_id = %s AND workflow LIKE '%%plan_segment'",
+        "SELECT count(*) FROM apiary.run WHERE parent_run_id = %s"
+        " AND workflow = 'sailor.plan_segment'",
         run,
     )
     assert children == [{"count": 2}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from functions import symi
 from functions.symi.records import Cluster, Observed, TrainingShape
 from workflows.symi.synthetic import synthesize
 
-from .conftest import Service
+from .running import Service
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SHAPE = TrainingShape(
@@ -57,6 +58,17 @@ def platform(deployed: Service) -> Iterator[Platform]:
 def opened(platform: Platform, run: str, policy: str = "symi") -> str:
     platform.call(symi.open_training, run, SHAPE, policy, {"seed": 1}, "job")
     return run
+
+
+def observed_of(dropped: list[int]) -> Observed:
+    return Observed(
+        loss=1.0,
+        cross_entropy=1.0,
+        dropped=dropped,
+        gradient_bytes=5,
+        weight_bytes=6,
+        latency_s=0.1,
+    )
 
 
 def test_step_stores_popularity_and_returns_the_next_placement(platform: Platform) -> None:
@@ -121,16 +133,8 @@ def test_popularity_of_all_zero_is_followed_by_a_uniform_placement(platform: Pla
 
 def test_a_job_that_dropped_other_tokens_is_refused(platform: Platform) -> None:
     run = opened(platform, "drops")
-    observed = Observed(
-        loss=1.0,
-        cross_entropy=1.0,
-        dropped=[46, 45],
-        gradient_bytes=0,
-        weight_bytes=0,
-        latency_s=0.1,
-    )
     with refused("InvariantViolated", "46, 46"):
-        platform.call(symi.step, run, 1, POPULARITY, observed)
+        platform.call(symi.step, run, 1, POPULARITY, observed_of([46, 45]))
     assert platform.call(symi.committed, run).iteration == 0
 
 
@@ -344,6 +348,25 @@ def test_a_study_answers_the_same_question_only(
     ):
         with refused(kind):
             service.run("symi.simulate", pictures=False, **{**asked, **wrong})
+
+
+def test_the_queries_of_the_page_are_answered(
+    service: Service, platform: Platform, simulated: dict[str, Any]
+) -> None:
+    opened(platform, "job-1")
+    platform.call(symi.step, "job-1", 1, POPULARITY, observed_of([46, 46]))
+    page = (REPOSITORY / "workflows" / "symi" / "README.md").read_text(encoding="utf-8")
+    queries = re.findall(r"```sql\n(.*?)```", page, flags=re.DOTALL)
+    assert len(queries) == 6
+    survival, lagging, dropped, worst, sent, origin = (
+        service.query(query.replace("'job'", "'job-1'")) for query in queries
+    )
+    assert [row["policy"] for row in survival][-1] == "symi"
+    assert len(survival) == len(worst) == len(SHARES)
+    assert lagging[0]["short_of"] > 0
+    assert 0 < dropped[0]["share"] <= 1
+    assert sent == [{"run_id": "job", "iterations": 1, "gradients": 5, "weights": 6}]
+    assert origin[0]["ingested_by"]
 
 
 def test_pictures_of_a_simulation_are_kept(service: Service) -> None:

@@ -162,6 +162,19 @@ def test_a_run_that_only_reads_records_nothing(lab: Lab) -> None:
     assert lab.row(outcome.run_id)["calls"] == 2
 
 
+def test_the_share_of_recorded_calls_can_be_asked_for(lab: Lab) -> None:
+    inside = {"executor_only": False}
+    lab.start_with("reads", inside, k=1)
+    lab.start_with("writes", inside, n=4)
+    rows = lab.query(
+        "SELECT workflow, runs, calls, recorded, recorded_share, mean_run_ms, mean_inside_ms"
+        " FROM provenance.workflow_overhead ORDER BY workflow"
+    )
+    shares = {row["workflow"].partition(".")[2]: float(row["recorded_share"]) for row in rows}
+    assert shares == {"reads": 0.0, "writes": 1.0}
+    assert all(row["runs"] == 1 and row["mean_run_ms"] >= row["mean_inside_ms"] for row in rows)
+
+
 def test_a_read_is_recorded_when_a_write_depends_on_it(lab: Lab) -> None:
     outcome = lab.run_inside("mixed", k=1)
     assert outcome.output == [None, 1, 1, 2, 2]

@@ -1,4 +1,4 @@
-"""A database with the repository's application, one for all tests of a module, and executors."""
+"""Databases with the repository's application, and executors."""
 
 from __future__ import annotations
 
@@ -97,18 +97,23 @@ class Service:
 
 @pytest.fixture(scope="module")
 def bare(apiary_server: TestServer, apiary_bundle: Bundle) -> Iterator[Service]:
-    """The application without an executor."""
-    name = apiary_server.create_database(apiary_bundle)
-    service = Service(apiary_server.url(name), apiary_bundle.application)
+    """The application without an executor, in a database of the module's own."""
+    yield from _service(apiary_server, apiary_bundle)
+
+
+@pytest.fixture(scope="session")
+def service(apiary_server: TestServer, apiary_bundle: Bundle) -> Iterator[Service]:
+    """The application with an executor in this process, for all who leave others' rows alone."""
+    for service in _service(apiary_server, apiary_bundle):
+        service.start_executor()
+        yield service
+
+
+def _service(server: TestServer, bundle: Bundle) -> Iterator[Service]:
+    name = server.create_database(bundle)
+    service = Service(server.url(name), bundle.application)
     try:
         yield service
     finally:
         service.close()
-        apiary_server.drop_database(name)
-
-
-@pytest.fixture(scope="module")
-def service(bare: Service) -> Service:
-    """The application with an executor in this process."""
-    bare.start_executor()
-    return bare
+        server.drop_database(name)
