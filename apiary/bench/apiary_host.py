@@ -1,7 +1,9 @@
 """Apiary's server or executor as a child of the harness.
 
-    python -m apiary.bench.apiary_host server URL ADDRESS
-    python -m apiary.bench.apiary_host executor URL
+    python -m apiary.bench.apiary_host server ADDRESS
+    python -m apiary.bench.apiary_host executor
+
+The database's URL is in a variable, as `host` has it.
 
 As `apiary serve` and `apiary executor`, but that they say in a line of JSON that they are ready,
 and end when their standard input does: a harness that dies leaves nothing behind.
@@ -10,6 +12,7 @@ and end when their standard input does: a harness that dies leaves nothing behin
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 
@@ -18,6 +21,7 @@ from ..execution.executor import Executor
 from ..execution.listening import Listener
 from ..server import ServerSettings
 from ..server.main import Server
+from .host import URL_VARIABLE
 from .plain import POOL_SIZE
 
 _GRACE_S = 5.0
@@ -50,6 +54,6 @@ async def _until_input_ends() -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is for the harness
     if sys.argv[1] == "server":
-        asyncio.run(_serve(sys.argv[2], sys.argv[3]))
+        asyncio.run(_serve(os.environ[URL_VARIABLE], sys.argv[2]))
     else:
-        asyncio.run(_execute(sys.argv[2]))
+        asyncio.run(_execute(os.environ[URL_VARIABLE]))

@@ -1,6 +1,9 @@
 """A system in a process of its own: JSON lines over one connection, each answered when it is done.
 
-    python -m apiary.bench.host SYSTEM URL
+    python -m apiary.bench.host SYSTEM
+
+The database's URL is in the variable `URL_VARIABLE`: command lines are public, and it holds a
+password.
 
 It writes one line of JSON to standard output when it is ready: its port, and what
 `Adapter.describe` says. It ends when its standard input ends.
@@ -19,7 +22,9 @@ from typing import Any
 from .systems.base import Adapter
 from .workloads import Request
 
-__all__ = ["HOSTED"]
+__all__ = ["HOSTED", "LINE_BYTES", "URL_VARIABLE"]
+
+URL_VARIABLE = "APIARY_BENCH_URL"
 
 LINE_BYTES = 16 * 1024 * 1024
 
@@ -102,5 +107,5 @@ async def _main(system: str, url: str) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is for the harness
-    asyncio.run(_main(sys.argv[1], sys.argv[2]))
+    asyncio.run(_main(sys.argv[1], os.environ[URL_VARIABLE]))
     os._exit(0)  # a peer's threads need not be waited for

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from uuid import uuid4
 
 from ..errors import ConfigurationError
 from ..local.starting import free_port
-from .host import LINE_BYTES
+from .host import LINE_BYTES, URL_VARIABLE
 from .http import HttpConnection
 from .systems.base import Adapter
 from .systems.grpc_client import GrpcClient
@@ -70,7 +71,7 @@ class _Process:
         self.pid = process.pid
 
     @classmethod
-    async def start(cls, *command: str) -> tuple[_Process, dict[str, Any]]:
+    async def start(cls, url: str, *command: str) -> tuple[_Process, dict[str, Any]]:
         """Start a module of Python and wait for its line of JSON."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -78,6 +79,7 @@ class _Process:
             *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, URL_VARIABLE: url},
         )
         child = cls(process)
         assert process.stdout is not None
@@ -117,7 +119,7 @@ class Hosted(Running):
     @classmethod
     async def start(cls, system: str, url: str) -> Hosted:
         """Start its process and connect."""
-        process, ready = await _Process.start("apiary.bench.host", system, url)
+        process, ready = await _Process.start(url, "apiary.bench.host", system)
         hosted = cls(process, ready)
         hosted._reader, hosted._writer = await asyncio.open_connection(
             "127.0.0.1", ready["port"], limit=LINE_BYTES
@@ -210,10 +212,10 @@ class OverGrpc(Running):
     async def start(cls, url: str, *, executor_only: bool) -> OverGrpc:
         """Start the processes and connect."""
         address = f"127.0.0.1:{free_port()}"
-        server, _ = await _Process.start("apiary.bench.apiary_host", "server", url, address)
+        server, _ = await _Process.start(url, "apiary.bench.apiary_host", "server", address)
         processes = [server]
         try:
-            executor, _ = await _Process.start("apiary.bench.apiary_host", "executor", url)
+            executor, _ = await _Process.start(url, "apiary.bench.apiary_host", "executor")
             processes.append(executor)
             client = GrpcClient(executor_only=executor_only)
             await client.open(address)

@@ -28,9 +28,10 @@ except ImportError as error:
         "hdrhistogram is not installed", hint="pip install 'apiary[bench]'"
     ) from error
 
-__all__ = ["Block", "Latency", "Round", "closed_loop", "interleave", "open_loop"]
+__all__ = ["Block", "Latency", "Round", "ask", "closed_loop", "interleave", "open_loop"]
 
 _LOWEST_NS, _HIGHEST_NS, _DIGITS = 1_000, 600_000_000_000, 3
+_PATIENCE_S = 60.0
 _OUTSTANDING = 256  # of an open loop; more wait, and their waiting counts
 Call = Callable[[], Request]
 
@@ -99,6 +100,15 @@ class Round:
     failed: Mapping[str, str]  # systems that failed, and were left out from then on
 
 
+async def ask(system: Running, request: Request) -> Any:
+    """The answer to a request; SystemFailed when there is none within a minute."""
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            return await system.call(request)
+    except TimeoutError as error:
+        raise SystemFailed(f"no answer within {_PATIENCE_S:g} s") from error
+
+
 async def interleave(
     systems: Mapping[str, Running],
     request: Callable[[int], Request],
@@ -121,7 +131,7 @@ async def interleave(
         for name in random.sample(list(running), len(running)):
             began = time.perf_counter()
             try:
-                result = await running[name].call(asked)
+                result = await ask(running[name], asked)
             except (SystemFailed, ApiaryError, OSError) as error:
                 failed[name] = f"{type(error).__name__}: {error}"
                 del running[name]
@@ -155,7 +165,7 @@ async def closed_loop(system: Running, call: Call, *, clients: int, seconds: flo
         while time.perf_counter() < ends:
             began = time.perf_counter()
             try:
-                await system.call(call())
+                await ask(system, call())
             except (SystemFailed, ApiaryError, OSError) as error:
                 block.fail(error)
             else:
@@ -176,7 +186,7 @@ async def open_loop(system: Running, call: Call, *, per_second: float, seconds: 
     async def send(due: float) -> None:
         async with room:
             try:
-                await system.call(call())
+                await ask(system, call())
             except (SystemFailed, ApiaryError, OSError) as error:
                 block.fail(error)
             else:

@@ -123,7 +123,7 @@ def _goals(summary: Summary) -> str:
 
 
 def _lost(summary: Summary) -> str:
-    if not summary.others():
+    if not summary.others() or "grpc" not in summary.systems:
         return ""
     rows = [
         (SYSTEMS[name].title, WORKLOADS[workload].title, f"{rtt_ms:g}", f"{factor:.2f}x")

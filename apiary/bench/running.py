@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -23,7 +22,7 @@ from .catalogue import SYSTEMS, System
 from .counting import Counters, Watch
 from .databases import Databases, sync_ms
 from .hosting import Running, SystemFailed
-from .measuring import closed_loop, interleave, open_loop
+from .measuring import ask, closed_loop, interleave, open_loop
 from .network import Network, round_trip_ms
 from .results import Plan, Results, describe_machine, started_now
 from .workloads import WORKLOADS, Request, Workload
@@ -39,14 +38,14 @@ _PROXIED = "a delaying TCP proxy (asyncio; select() with 1 us timer slack)"
 Say = Callable[[str], None]
 
 
-def measure(cluster: PrivateCluster, plan: Plan, say: Say) -> Results:
+def measure(cluster: PrivateCluster, plan: Plan, say: Say, command: str = "") -> Results:
     """Measure everything of a plan on a server that is otherwise unused."""
     started_at, result_id = started_now()
     results = Results(
         result_id=result_id,
         plan=plan,
         machine=describe_machine(sync_ms(cluster.directory), _postgres(cluster)),
-        command=" ".join(["apiary", *sys.argv[1:]]),
+        command=command,
         started_at=started_at,
     )
     began = time.monotonic()
@@ -308,7 +307,7 @@ class _Run:
         ends = time.perf_counter() + seconds
         try:
             while requests < self._plan.at_least or time.perf_counter() < ends:
-                await running.call(call())
+                await ask(running, call())
                 requests += 1
         except (SystemFailed, ApiaryError, OSError) as error:
             self._fail(system.name, workload, f"{type(error).__name__}: {error}")
@@ -349,7 +348,7 @@ class _Run:
                 before = counters.flushes()
                 call = self._call(name, workload)
                 for _ in range(_FLUSHES_REQUESTS):
-                    await running[name].call(call())
+                    await ask(running[name], call())
                 await running.pop(name).close()
                 flushes = (counters.flushes() - before) / _FLUSHES_REQUESTS
                 self._results.flushes.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from ..bench.systems.base import Adapter
 
 __all__ = ["register"]
+
+_FILES = ("--json", "--report", "--from", "--store", "--directory")
 
 Systems = Annotated[
     list[str] | None,
@@ -167,7 +170,7 @@ def _measure(plan: Plan, directory: Path | None) -> dict[str, Any]:
     try:
         with measured_server(folder) as cluster:
             document: dict[str, Any] = json.loads(
-                json.dumps(measure(cluster, plan, note).document())
+                json.dumps(measure(cluster, plan, note, _command()).document())
             )
             ours = [SYSTEMS[name] for name in plan.systems if SYSTEMS[name].provenance is not None]
             if ours:
@@ -175,6 +178,19 @@ def _measure(plan: Plan, directory: Path | None) -> dict[str, Any]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return document
+
+
+def _command() -> str:
+    """What was asked for, without where its files are."""
+    kept: list[str] = []
+    given = iter(sys.argv[1:])
+    for word in given:
+        option, has_value, _ = word.partition("=")
+        if option not in _FILES:
+            kept.append(word)
+        elif not has_value:
+            next(given, None)
+    return " ".join(["apiary", *kept])
 
 
 def _keep(adapter: Adapter, url: str, document: dict[str, Any]) -> None:

@@ -8,8 +8,11 @@ step runs again, which is Absurd's guarantee, and less than once.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -27,6 +30,7 @@ except ImportError as error:
 __all__ = ["AbsurdTasks"]
 
 _QUEUE = "bench"
+_PATIENCE_S, _POLL_S = 60.0, 0.01
 _CHAINS = {"bench.one": 1, "bench.five": 5, "bench.twenty": 20}
 
 
@@ -76,14 +80,26 @@ class AbsurdTasks(Adapter):
         params = {"target": request.target, "arguments": request.arguments}
         task_id = app.spawn(name, params)["task_id"]
         mine = self._future(task_id)
-        app.work_batch(f"bench-{threading.get_ident()}", 120, 1)
-        if self._worker.task_id is not None:  # perhaps another thread's task
-            self._future(self._worker.task_id).set_result(self._worker.result)
-            self._worker.task_id = None
-        result = mine.result(timeout=60)
+        result = self._work_until(mine, app)
         with self._lock:
             del self._done[task_id]
         return result
+
+    def _work_until(self, mine: Future[Any], app: Absurd) -> Any:
+        """Work until one's own task is done; another thread may have claimed it."""
+        ends = time.monotonic() + _PATIENCE_S
+        while True:
+            app.work_batch(f"bench-{threading.get_ident()}", 120, 1)
+            if self._worker.task_id is not None:
+                self._future(self._worker.task_id).set_result(self._worker.result)
+                self._worker.task_id = None
+                if mine.done():
+                    return mine.result()
+            else:
+                with suppress(FutureTimeout):
+                    return mine.result(timeout=_POLL_S)
+            if time.monotonic() > ends:
+                raise FutureTimeout(f"no result within {_PATIENCE_S:g} s")
 
     def _future(self, task_id: str) -> Future[Any]:
         with self._lock:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from ..plain import POOL_SIZE, Application
@@ -17,6 +18,7 @@ from .base import Adapter, Threads, missing_peer
 
 try:
     from dbos import DBOS, SQLAlchemyDatasource
+    from sqlalchemy.exc import DBAPIError
 except ImportError as error:
     raise missing_peer(error) from error
 
@@ -56,7 +58,11 @@ class Dbos(Adapter):
         def transact(target: str, arguments: dict[str, Any]) -> Any:
             connection = source.sql_session().connection().connection.driver_connection
             assert connection is not None
-            return application.run(connection, target, arguments)
+            try:
+                return application.run(connection, target, arguments)
+            except psycopg.Error as error:
+                # As SQLAlchemy would have said it, which is what DBOS tries again for.
+                raise DBAPIError.instance(None, None, error, psycopg.Error) from error
 
         def transfer(base: int, start: int, number: int, amount: int = 1) -> int:
             arguments = application.transfer(base, start, number, amount)

@@ -65,6 +65,12 @@ class ProcrastinateJobs(Adapter):
             del self._waiting[token]
 
     async def _job(self, token: str, target: str, arguments: dict[str, Any]) -> None:
-        result = await self._threads.run(self._application.transact, self._pool, target, arguments)
-        if (waiting := self._waiting.get(token)) is not None:
-            waiting.set_result(result)
+        waiting = self._waiting[token]
+        try:
+            result = await self._threads.run(
+                self._application.transact, self._pool, target, arguments
+            )
+        except psycopg.Error as error:
+            waiting.set_exception(error)
+            raise
+        waiting.set_result(result)
