@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && n=4; echo $$n)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-core postgres-programs demo test lint bench bench-peers chaos proto docs clean
+.PHONY: help setup setup-core postgres-programs demo test campaign lint bench bench-peers chaos proto docs clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ demo: setup-core ## Deploy this repository's application and call it; shows what
 
 test: setup ## Run all tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+
+campaign: setup ## Run the tests that take minutes each
+	$(BIN)/python -m pytest -m campaign $(ARGS)
 
 lint: $(VENV)/.stamp-all ## Check style and types
 	$(BIN)/ruff check

@@ -131,6 +131,7 @@ def test_a_job_is_changed_once_per_version_though_its_controller_is_killed(
     assert {row["kind"] for row in loads} & {"join", "move"}
 
 
+@pytest.mark.campaign
 def test_training_goes_on_from_checkpoints_through_changes_of_the_plan(
     deployed: Service, controllers: Controllers, tmp_path: Any
 ) -> None:

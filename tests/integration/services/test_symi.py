@@ -436,6 +436,7 @@ def losses(service: Service, run: str) -> list[tuple[int, str, list[int]]]:
     return [(row["iter"], row["loss"].hex(), row["tokens"]) for row in rows]
 
 
+@pytest.mark.campaign
 def test_training_equals_one_process_and_is_stored_whole(
     service: Service, trained: dict[str, Any]
 ) -> None:
@@ -465,6 +466,7 @@ def test_training_equals_one_process_and_is_stored_whole(
     assert service.run("symi.compare", runs=["whole"]) == ["loss"]
 
 
+@pytest.mark.campaign
 def test_a_finished_run_is_not_trained_again(
     service: Service, trained: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -505,6 +507,7 @@ def is_gone(pid: int) -> bool:
     return False
 
 
+@pytest.mark.campaign
 def test_a_dead_rank_and_a_dead_executor_cost_no_committed_iteration(
     service: Service,
     trained: dict[str, Any],

@@ -322,7 +322,6 @@ def check_next(rng: random.Random, cron: Cron, expected: int, origin: int, case:
             after = fire
 
 
-@pytest.mark.campaign
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_random_schedules_equal_a_scan_of_every_minute_of_two_years(batch: int) -> None:
     rng = random.Random(f"{SEED}/{batch}")

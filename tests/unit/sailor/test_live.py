@@ -93,6 +93,7 @@ def test_a_failing_worker_reaches_the_caller_with_its_traceback():
         run_group(_fails, 2, "it", timeout_s=60)
 
 
+@pytest.mark.campaign
 def test_every_split_trains_the_same_model(tmp_path):
     def losses(split, replicas=1):
         return run_live(LiveJob(shape=SHAPE, split=split, replicas=replicas, steps=4)).losses
@@ -104,6 +105,7 @@ def test_every_split_trains_the_same_model(tmp_path):
     assert losses((4,), replicas=2) == pytest.approx(whole, rel=1e-4)
 
 
+@pytest.mark.campaign
 def test_two_pipelines_of_two_stages_work_together():
     whole = run_live(LiveJob(shape=SHAPE, split=(4,), steps=3)).losses
     both = run_live(LiveJob(shape=SHAPE, split=(2, 2), replicas=2, steps=3)).losses
