@@ -12,6 +12,7 @@ from .workloads import WORKLOADS
 
 __all__ = ["write_report"]
 
+_FEW = 100
 _NOTES = """\
 - **The same work.** Every system runs the functions of this repository (`functions/`): Apiary, the
   interactive service and the peers the very same bodies, the bare procedures by hand
@@ -94,6 +95,12 @@ def _conditions(document: dict[str, Any]) -> str:
             f" to {max(loads):g} on {machine['processors']} processors. Times are longer than on a"
             " machine of one's own, and p99 is that of the neighbours; compare ratios, and rely on"
             " the counts.\n"
+        )
+    fewest = min((record["count"] for record in document["latencies"]), default=0)
+    if fewest < _FEW:
+        busy += (
+            f"\n**Short**: a latency is of as few as {fewest} requests, so that p50 is uncertain"
+            " and p99 is hardly more than the slowest of them. Use a larger `--budget`.\n"
         )
     rows = [
         ("when", f"{document['started_at']}, {document['seconds']:g} s"),
