@@ -97,6 +97,14 @@ Directory = Annotated[
         help="Where the measured database lives meanwhile; its disk is measured with it.",
     ),
 ]
+SynchronousCommit = Annotated[
+    str,
+    typer.Option(
+        "--synchronous-commit",
+        metavar="on|off",
+        help="Whether PostgreSQL's commits wait for the disk; off shows the work itself.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -118,6 +126,7 @@ def bench(
     from_file: From = None,
     store: Store = None,
     directory: Directory = None,
+    synchronous_commit: SynchronousCommit = "on",
 ) -> None:
     """Measure microservice workloads and workflows against what one would use instead.
 
@@ -145,7 +154,7 @@ def bench(
             clients=tuple(sorted(set(clients))) if clients else (1, 4, 16, 64),
             scale=Scale().smaller(shrink),
         )
-        document = _measure(plan, directory)
+        document = _measure(plan, directory, synchronous_commit)
     if json_file is not None:
         json_file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     if store is not None:
@@ -159,7 +168,7 @@ def bench(
         raise typer.Exit(1)
 
 
-def _measure(plan: Plan, directory: Path | None) -> dict[str, Any]:
+def _measure(plan: Plan, directory: Path | None, synchronous_commit: str) -> dict[str, Any]:
     from ..bench.catalogue import SYSTEMS
     from ..bench.databases import measured_server
     from ..bench.running import measure
@@ -168,7 +177,8 @@ def _measure(plan: Plan, directory: Path | None) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp(prefix="apiary-bench-", dir=directory))
     folder.chmod(0o755)  # the server may run under an account of its own
     try:
-        with measured_server(folder) as cluster:
+        settings = {"synchronous_commit": synchronous_commit}
+        with measured_server(folder, settings) as cluster:
             document: dict[str, Any] = json.loads(
                 json.dumps(measure(cluster, plan, note, _command()).document())
             )
