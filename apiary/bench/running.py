@@ -356,13 +356,14 @@ class _Run:
             for name in list(running):
                 if name not in self._doing(running, workload):
                     await running.pop(name).close()
-            await asyncio.sleep(1.0)
+                    await counters.until_gone(SYSTEMS[name].database)
             for name in self._doing(running, workload):
                 before = counters.flushes()
                 call = self._call(name, workload)
                 for _ in range(_FLUSHES_REQUESTS):
                     await ask(running[name], call())
                 await running.pop(name).close()
+                await counters.until_gone(SYSTEMS[name].database)
                 flushes = (counters.flushes() - before) / _FLUSHES_REQUESTS
                 self._results.flushes.append(
                     {"system": name, "workload": workload.name, "flushes": round(flushes, 2)}
