@@ -7,6 +7,7 @@ pg_stat_wal, which backends report when they end; processor time from /proc.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ _COMMITS = (
     " WHERE \"resource_manager/record_type\" LIKE 'Transaction/COMMIT%%'"
 )
 _MARKS_COMMITS = 1
+_GONE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,13 @@ class Counters:
             postgres_cpu_ms=postgres_s * 1e3 / requests,
             application_cpu_ms=application_s * 1e3 / requests,
         )
+
+    async def until_gone(self, database: str) -> None:
+        """Wait until no session of a database is left: each reports what it did as it ends."""
+        statement = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s"
+        async with asyncio.timeout(_GONE_S):
+            while self._value(statement, database):
+                await asyncio.sleep(0.02)
 
     def flushes(self) -> int:
         """How often the log was flushed to the disk, as far as backends have reported."""

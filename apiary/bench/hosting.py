@@ -33,7 +33,7 @@ class SystemFailed(Exception):
 class Running(ABC):
     """A system that runs."""
 
-    pids: Sequence[int] = ()  # its application-side processes, but for the harness's own
+    pids: Sequence[int] = ()  # its application-side processes
 
     @abstractmethod
     async def call(self, request: Request) -> Any:
@@ -49,6 +49,7 @@ class Direct(Running):
 
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
+        self.pids = (os.getpid(),)
 
     @classmethod
     async def start(cls, adapter: Adapter, url: str) -> Direct:

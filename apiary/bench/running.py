@@ -24,6 +24,7 @@ from .databases import Databases, sync_ms
 from .hosting import Running, SystemFailed
 from .measuring import ask, closed_loop, interleave, open_loop
 from .network import Network, round_trip_ms
+from .plain import POOL_SIZE
 from .results import Plan, Results, describe_machine, started_now
 from .workloads import WORKLOADS, Request, Workload
 
@@ -34,6 +35,7 @@ _CURVES = ("increment", "reserve", "workflow-5")  # whose throughput is looked a
 _OPEN_AT = (0.5, 0.8)  # of a system's own best throughput
 _FLUSHED = "workflow-5"
 _FLUSHES_REQUESTS = 40
+_WARM_UP = 2 * POOL_SIZE  # requests at once
 _PROXIED = "a delaying TCP proxy (asyncio; select() with 1 us timer slack)"
 Say = Callable[[str], None]
 
@@ -242,6 +244,8 @@ class _Run:
         if not cells:
             return
         self._say(f"throughput: {len(cells)} cells")
+        for system, asked in sorted({(name, workload.name) for name, workload, _ in cells}):
+            await self._warm_up(running[system], system, WORKLOADS[asked])
         seconds = self._plan.budget_s * _THROUGHPUT / len(cells)
         for name, workload, clients in random.sample(cells, len(cells)):
             block = await closed_loop(
@@ -252,6 +256,15 @@ class _Run:
             if block.first_error is not None:
                 self._fail(name, workload, f"with {clients} clients: {block.first_error}")
             self._watch.look()
+
+    async def _warm_up(self, running: Running, name: str, workload: Workload) -> None:
+        """Let every connection of a pool be opened, and meet the workload's statements."""
+        call = self._call(name, workload)
+        asked = [ask(running, call()) for _ in range(_WARM_UP)]
+        for result in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(result, Exception):
+                self._fail(name, workload, f"warming up: {result}")
+                return
 
     async def _open_loops(self, running: dict[str, Running]) -> None:
         best: dict[tuple[str, str], float] = {}
@@ -343,13 +356,14 @@ class _Run:
             for name in list(running):
                 if name not in self._doing(running, workload):
                     await running.pop(name).close()
-            await asyncio.sleep(1.0)
+                    await counters.until_gone(SYSTEMS[name].database)
             for name in self._doing(running, workload):
                 before = counters.flushes()
                 call = self._call(name, workload)
                 for _ in range(_FLUSHES_REQUESTS):
                     await ask(running[name], call())
                 await running.pop(name).close()
+                await counters.until_gone(SYSTEMS[name].database)
                 flushes = (counters.flushes() - before) / _FLUSHES_REQUESTS
                 self._results.flushes.append(
                     {"system": name, "workload": workload.name, "flushes": round(flushes, 2)}
