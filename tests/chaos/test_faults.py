@@ -330,7 +330,7 @@ def test_serialization_failures_are_tried_again(place: Place, executor_only: boo
     async def all_at_once() -> list[RunOutcome]:
         async with PostgresEngine(place.url) as engine:
             driver = Driver(engine)
-            return await asyncio.gather(*(driver.finish(job) for job in jobs))
+            return await asyncio.gather(*(driver.finish(job, PATIENCE_S) for job in jobs))
 
     with executors(place.url, place.side, place.log, ["a", "b"]):
         answers = asyncio.run(all_at_once())

@@ -10,8 +10,8 @@ import pytest
 from apiary.authoring.bundle import Bundle
 from apiary.authoring.failures import rebuild_exception
 from apiary.testing import Platform, TestServer
-from tests.integration.services.conftest import ENDED
-from tests.integration.services.conftest import Service as Workflows
+from tests.integration.services.running import ENDED
+from tests.integration.services.running import Service as Workflows
 
 __all__ = ["ENDED", "Service"]
 
