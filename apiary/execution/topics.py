@@ -26,6 +26,7 @@ __all__ = ["Topic", "Topics", "Watch"]
 log = logging.getLogger(__name__)
 
 _POLL_S = 1.0
+_READERS = 2
 # The version of each topic: a text that differs when there is something new about it.
 _VERSIONS = """
 SELECT CASE w.kind
@@ -108,6 +109,8 @@ class Topics:
         self._unsubscribe: Callable[[], None] | None = None
         self._draining = False
         self._trouble = False
+        # So many watchers read at once: thousands that wake together leave connections to others.
+        self.reading = asyncio.Semaphore(_READERS)
 
     async def start(self) -> None:
         """Begin to listen; nothing is looked at before something is watched."""

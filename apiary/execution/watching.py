@@ -46,7 +46,7 @@ class Watcher:
         """
         async with self._topics.watch(Topic("run", run_id)) as watch:
             seen = _Seen()
-            run = await self._catalogue.run_alone(run_id)
+            run = await self._run(run_id)
             yield RunChange(run=run)
             shown = run.status
             progress: str | None = None
@@ -62,10 +62,15 @@ class Watcher:
                 if run.status in FINISHED:
                     return
                 await watch.changed()
-                run = await self._catalogue.run_alone(run_id)
+                run = await self._run(run_id)
+
+    async def _run(self, run_id: str) -> RunRow:
+        async with self._topics.reading:
+            return await self._catalogue.run_alone(run_id)
 
     async def _operations(self, run: RunRow, seen: _Seen) -> list[OperationRow]:
-        found = await self._catalogue.new_operations(run.run_id, seen.all_up_to, seen.beyond)
+        async with self._topics.reading:
+            found = await self._catalogue.new_operations(run.run_id, seen.all_up_to, seen.beyond)
         if run.status in FINISHED:
             recorded = {operation.seq for operation in found}
             late = [each for each in unrecorded_operations(run) if each.seq not in recorded]
@@ -112,7 +117,7 @@ class Watcher:
         async with self._topics.watch(Topic("stream", run_id, key)) as watch:
             while True:
                 # The status first: what a run wrote before it ended is seen by a later read.
-                status = (await self._catalogue.run_alone(run_id)).status
+                status = (await self._run(run_id)).status
                 while rows := await self._rows(
                     'SELECT "offset", value::text FROM apiary.stream WHERE run_id = %s AND key = %s'
                     ' AND "offset" >= %s ORDER BY "offset" LIMIT %s',
@@ -127,7 +132,7 @@ class Watcher:
 
     async def _rows(self, statement: str, values: list[Any]) -> list[tuple[Any, ...]]:
         try:
-            async with self._engine.connection() as connection:
+            async with self._topics.reading, self._engine.connection() as connection:
                 return await (await connection.execute(statement.encode(), values)).fetchall()
         except psycopg.Error as error:
             raise translate(error) from error

@@ -183,7 +183,8 @@ def _many_waiters(lab: Lab, count: int, record_property: Any) -> None:
         async def end_of(run_id: str) -> str:
             async with topics.watch(Topic("run", run_id)) as watch:
                 while True:
-                    status = (await lab.store.status([run_id]))[run_id].status
+                    async with topics.reading:
+                        status = (await lab.store.status([run_id]))[run_id].status
                     if status in FINISHED:
                         return status
                     await watch.changed()
