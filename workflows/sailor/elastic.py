@@ -14,6 +14,7 @@ from typing import Any
 from apiary import gather, run_id, sleep, step, workflow
 from functions import sailor
 from functions.sailor.errors import BadJob, declared
+from functions.sailor.plans import goal_of
 from functions.sailor.records import (
     GoalSpec,
     JobSpec,
@@ -22,7 +23,7 @@ from functions.sailor.records import (
     ReplaySegment,
 )
 
-from .flows import Answer, goal_of, judge, search_plans, stored_problem
+from .flows import Answer, judge, search_plans, stored_problem
 from .plan import Plan, parse_availability
 from .search_result import Candidate
 from .simulator import simulate as judged

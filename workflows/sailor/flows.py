@@ -15,6 +15,7 @@ from typing import Any, Literal
 from apiary import gather, run_id, step, workflow
 from functions import sailor
 from functions.sailor.errors import declared
+from functions.sailor.plans import goal_of
 from functions.sailor.records import GoalSpec, Inputs, PlanRow, Question, Searched, Simulated
 
 from .catalogue import COMPARED
@@ -178,15 +179,6 @@ def stored_problem(inputs: Inputs, places: dict[tuple[str, str], int]) -> Proble
     """What is stored about these GPU types and zones; for steps."""
     gpus, zones = sorted({gpu for gpu, _ in places}), sorted({zone for _, zone in places})
     return Problem.from_json(sailor.load_problem(inputs, gpus, zones))
-
-
-def goal_of(goal: GoalSpec) -> Goal:
-    """The goal as the library reads it."""
-    return Goal(
-        objective=goal.objective,
-        max_cost_usd=goal.max_cost_usd,
-        min_iterations_per_s=goal.min_iterations_per_s,
-    )
 
 
 @step(process=True)
