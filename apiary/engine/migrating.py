@@ -18,12 +18,24 @@ from . import storage
 
 __all__ = ["MigrationPlan", "apply", "plan", "require_current", "script"]
 
-# Functions are made anew: one whose parameters changed would else exist twice.
+# Functions are made anew: one whose parameters changed would else exist twice. The code makes the
+# triggers that call them anew, too; anything else that depends on one is not ours to drop.
 _DROP_FUNCTIONS = """\
 DO $body$
 DECLARE
+    v_trigger record;
     v_function regprocedure;
 BEGIN
+    FOR v_trigger IN
+        SELECT t.tgname AS name, t.tgrelid::regclass AS relation
+          FROM pg_catalog.pg_trigger t
+          JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
+          JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid
+         WHERE p.pronamespace = 'apiary'::regnamespace AND c.relnamespace = 'apiary'::regnamespace
+           AND NOT t.tgisinternal
+    LOOP
+        EXECUTE format('DROP TRIGGER %I ON %s', v_trigger.name, v_trigger.relation);
+    END LOOP;
     FOR v_function IN SELECT oid FROM pg_catalog.pg_proc WHERE pronamespace = 'apiary'::regnamespace
     LOOP
         EXECUTE format('DROP ROUTINE %s', v_function);

@@ -85,16 +85,24 @@ CREATE OR REPLACE FUNCTION apiary.create_capture_function(
     p_schema text, p_table text, p_key_columns text[]
 ) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $body$
 DECLARE
-    v_key text;
+    v_old_key text;
+    v_new_key text;
+    v_changed_key text;
     v_table regclass := format('%I.%I', p_schema, p_table)::regclass;
     -- A partition's rows are its whole table's.
     v_root regclass := coalesce(pg_partition_root(v_table), v_table);
 BEGIN
-    SELECT 'pg_catalog.jsonb_build_object('
-           || string_agg(format('%L, @.%I', key_column, key_column), ', ' ORDER BY position) || ')'
-      INTO v_key
-      FROM unnest(p_key_columns) WITH ORDINALITY k (key_column, position);
-    v_key := coalesce(v_key, 'NULL::pg_catalog.jsonb');
+    -- Rows are compared by their bytes before their keys are built: few updates change a key.
+    SELECT 'pg_catalog.jsonb_build_object(' || string_agg(format('%1$L, o.%1$I', c), ', ' ORDER BY position) || ')',
+           'pg_catalog.jsonb_build_object(' || string_agg(format('%1$L, n.%1$I', c), ', ' ORDER BY position) || ')',
+           'ROW(' || string_agg(format('o.%I', c), ', ' ORDER BY position) || ')::record OPERATOR(pg_catalog.*<>) '
+           'ROW(' || string_agg(format('n.%I', c), ', ' ORDER BY position) || ')::record'
+      INTO v_old_key, v_new_key, v_changed_key
+      FROM unnest(p_key_columns) WITH ORDINALITY k (c, position);
+    v_changed_key := CASE WHEN v_changed_key IS NULL THEN 'NULL'
+        ELSE format('CASE WHEN %s THEN nullif(%s, %s) END', v_changed_key, v_new_key, v_old_key) END;
+    v_old_key := coalesce(v_old_key, 'NULL::pg_catalog.jsonb');
+    v_new_key := coalesce(v_new_key, 'NULL::pg_catalog.jsonb');
     EXECUTE format($template$
 CREATE OR REPLACE FUNCTION %1$s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER%6$s AS $trigger$
 #variable_conflict use_variable
@@ -103,18 +111,20 @@ DECLARE
     v_statement text;
 BEGIN
     GET DIAGNOSTICS v_context = PG_CONTEXT;
-    v_statement := CASE WHEN pg_catalog.strpos(v_context, E'\nSQL statement "') > 0
-        THEN pg_catalog.split_part(pg_catalog.split_part(v_context, E'\nSQL statement "', 2), E'"\nPL/', 1)
-        ELSE pg_catalog.current_query() END;
+    v_statement := pg_catalog.split_part(
+        pg_catalog.split_part(v_context, E'\nSQL statement "', 2), E'"\nPL/', 1);
+    IF v_statement = '' THEN
+        v_statement := pg_catalog.current_query();
+    END IF;
     IF TG_OP = 'INSERT' THEN
         INSERT INTO provenance.write_event (relation, operation, key, after, statement)
         SELECT %2$L, 'I', %3$s, pg_catalog.to_jsonb(n.*), v_statement FROM new_rows n;
     ELSIF TG_OP = 'UPDATE' THEN
-        -- One row, as nearly always: nothing has to be paired.
-        INSERT INTO provenance.write_event (relation, operation, key, new_key, before, after, statement)
-        SELECT %2$L, 'U', %4$s, nullif(%3$s, %4$s), pg_catalog.to_jsonb(o.*), pg_catalog.to_jsonb(n.*), v_statement
-          FROM old_rows o, new_rows n WHERE (SELECT pg_catalog.count(*) FROM new_rows) = 1;
-        IF FOUND THEN
+        PERFORM FROM new_rows OFFSET 1;
+        IF NOT FOUND THEN  -- one row, as nearly always: nothing has to be paired
+            INSERT INTO provenance.write_event (relation, operation, key, new_key, before, after, statement)
+            SELECT %2$L, 'U', %4$s, %7$s, pg_catalog.to_jsonb(o.*), pg_catalog.to_jsonb(n.*), v_statement
+              FROM old_rows o, new_rows n;
             RETURN NULL;
         END IF;
         INSERT INTO provenance.write_event (relation, operation, key, new_key, before, after, statement)
@@ -140,10 +150,11 @@ $template$,
         format('apiary_app.%I', 'capture ' || p_schema || '.' || p_table),
         (SELECT n.nspname || '.' || c.relname
            FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = v_root),
-        replace(v_key, '@', 'n'),
-        replace(v_key, '@', 'o'),
+        v_new_key,
+        v_old_key,
         format('%I.%I', p_schema, p_table),
-        apiary.capture_settings(v_table));
+        apiary.capture_settings(v_table),
+        v_changed_key);
 END
 $body$;
 

@@ -1,9 +1,43 @@
 -- What deploying needs beyond inserting rows.
 
--- Create an application on its first deploy: its role, and the entry function that its functions'
--- bodies run in. The entry function is SECURITY DEFINER and owned by the application's role: that is
--- what confines a function's SQL to its application's tables.
--- SECURITY DEFINER, owned by the installing superuser: only one may create a PL/Python function.
+-- The entry function of an application: its functions' bodies run in it. It is SECURITY DEFINER and
+-- owned by the application's role, which is what confines a function's SQL to its application's
+-- tables. It hands over what serves new calls (deployment and provenance level): to learn that here
+-- costs a call nothing, a look-up would cost it a statement. For a superuser: only one may create a
+-- PL/Python function.
+CREATE OR REPLACE FUNCTION apiary.create_entry(p_application text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    v_application apiary.application;
+    v_exists boolean := to_regprocedure(format('apiary_app.%I()', p_application)) IS NOT NULL;
+BEGIN
+    SELECT * INTO STRICT v_application FROM apiary.application WHERE name = p_application;
+    EXECUTE format($entry$
+        CREATE OR REPLACE FUNCTION apiary_app.%I() RETURNS void LANGUAGE plpython3u SECURITY DEFINER
+        SET search_path = pg_catalog, pg_temp
+        AS $python$GD["apiary"].run_pending(%s)$python$
+    $entry$, p_application, to_json(concat_ws(' ', v_application.current, v_application.provenance)));
+    IF NOT v_exists THEN
+        EXECUTE format('ALTER FUNCTION apiary_app.%I() OWNER TO %I', p_application, v_application.role);
+        EXECUTE format('REVOKE ALL ON FUNCTION apiary_app.%I() FROM PUBLIC', p_application);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION apiary_app.%I() TO apiary_owner', p_application);
+    END IF;
+END
+$body$;
+
+-- SECURITY DEFINER for the same reason.
+CREATE OR REPLACE FUNCTION apiary.application_changed() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    PERFORM apiary.create_entry(NEW.name);
+    RETURN NULL;
+END
+$body$;
+CREATE OR REPLACE TRIGGER application_changed AFTER INSERT OR UPDATE OF current, provenance ON apiary.application
+    FOR EACH ROW EXECUTE FUNCTION apiary.application_changed();
+
+-- Create an application on its first deploy, and its role.
+-- SECURITY DEFINER, owned by the installing superuser: roles are its to make.
 CREATE OR REPLACE FUNCTION apiary.create_application(p_name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
@@ -24,14 +58,6 @@ BEGIN
         EXECUTE format('GRANT %I TO apiary_deployer', v_role);
     END IF;
     EXECUTE format('GRANT TEMPORARY ON DATABASE %I TO %I', current_database(), v_role);
-    EXECUTE format($entry$
-        CREATE FUNCTION apiary_app.%1$I() RETURNS void LANGUAGE plpython3u SECURITY DEFINER
-        SET search_path = pg_catalog, pg_temp
-        AS $python$GD["apiary"].run_pending()$python$
-    $entry$, p_name);
-    EXECUTE format('ALTER FUNCTION apiary_app.%I() OWNER TO %I', p_name, v_role);
-    EXECUTE format('REVOKE ALL ON FUNCTION apiary_app.%I() FROM PUBLIC', p_name);
-    EXECUTE format('GRANT EXECUTE ON FUNCTION apiary_app.%I() TO apiary_owner', p_name);
     INSERT INTO apiary.application (name, role) VALUES (p_name, v_role);
 END
 $body$;

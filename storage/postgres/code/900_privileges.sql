@@ -8,7 +8,8 @@ BEGIN
     FOR v_function IN
         SELECT p.oid::regprocedure FROM pg_catalog.pg_proc p
          WHERE p.pronamespace = 'apiary'::regnamespace
-           AND p.proname NOT IN ('create_application', 'create_domain', 'interrupt_in_database')
+           AND p.proname NOT IN ('create_application', 'create_domain', 'create_entry', 'application_changed',
+                                 'interrupt_in_database')
     LOOP
         EXECUTE format('ALTER ROUTINE %s OWNER TO apiary_owner', v_function);
     END LOOP;
@@ -65,3 +66,6 @@ GRANT INSERT, UPDATE, DELETE ON
     apiary.application, apiary.deployment, apiary.activation, apiary.module, apiary.function,
     apiary.workflow, apiary.table_script, apiary.captured_table
 TO apiary_deployer;
+
+-- What was made for the applications by an earlier version of this code.
+SELECT apiary.create_entry(name), apiary.capture_tables(name) FROM apiary.application;

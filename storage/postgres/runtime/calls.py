@@ -6,17 +6,23 @@ import time
 from typing import Any
 
 import plpy  # type: ignore[import-not-found]
+from apiary_runtime.checking import import_function
 from apiary_runtime.database import PlpyDatabase, TransactionLost
-from apiary_runtime.deployments import LoadedDeployment
-from apiary_runtime.interrupts import Interrupted, interruptible
+from apiary_runtime.deployments import Application, CatalogueFunction, LoadedDeployment
+from apiary_runtime.interrupts import (
+    Interrupted,
+    interruptible,
+    statement_timeout_ms,
+    transaction_isolation,
+)
 from apiary_runtime.output import kept_output
-from apiary_runtime.payload import encode_output
+from apiary_runtime.payload import encode_input, encode_output, read_input
 
 from apiary.authoring.context import Context, running_in
 from apiary.authoring.decorators import Function, Registered
 from apiary.authoring.failures import encode_exception
-from apiary.authoring.values import dumps
-from apiary.errors import UsageError
+from apiary.authoring.values import canonical, digest, dumps
+from apiary.errors import ApiaryError, UsageError
 
 
 class InFunction(Context):
@@ -50,49 +56,96 @@ class InFunction(Context):
 
 
 class Call:
-    """One execution of a function's body: what it got, and what came of it."""
+    """One execution of a function's body: what is asked for, and what came of it.
+
+    `run` is entered with the application's role, since decoding and encoding run its code, too. It
+    raises what the body raises, which rolls the body's effects back. What kept the body from
+    running is left in ``refused`` or ``unsuitable``; a deployment that this backend has still to
+    load, in ``loaded`` (None): then nothing has happened, and the call can be entered again.
+    """
 
     def __init__(
-        self, function: Function[..., Any], loaded: LoadedDeployment, kwargs: dict[str, Any]
+        self,
+        application: Application,
+        deployment: str | None,
+        name: str,
+        input_text: str,
+        has_own_timeouts: bool,
     ) -> None:
-        self.function = function
-        self.db = loaded.db
-        self.kwargs = kwargs
-        self.deferrable = loaded.deferrable
-        self.context = InFunction(loaded.db)
+        self.application = application
+        self.deployment = deployment  # None: the one that serves new calls
+        self.name = name
+        self.input_text = input_text
+        self.has_own_timeouts = has_own_timeouts
+        self.served = ""  # what served when it was entered, see `Application.serve`
+        self.loaded: LoadedDeployment | None = None
+        self.refused: ApiaryError | None = None
+        self.unsuitable: CatalogueFunction | None = None  # the function wants another session
+        self.calls: list[dict[str, Any]] | None = None
         self.output: str | None = None
         self.error: BaseException | None = None
         self.error_text: str | None = None  # its record
         self.log: str | None = None
 
-    def run(self) -> None:
-        """Run the body with the application's role. Raises whatever the body raises."""
+    def run(self, served: str) -> None:
+        """Run the body. Raises whatever the body raises."""
+        self.served = served
+        loaded = self.loaded = self.application.find(self.deployment, served)
+        if loaded is None:
+            return
+        loaded.db.begin(self.application.captures_reads)
         with kept_output() as stream:
             try:
-                with interruptible(lambda: self.db.lost):
-                    self._run()
+                with interruptible(loaded.db.lost_error):
+                    self._run(loaded)
             except BaseException as error:
                 self.error = error
                 raise
             finally:
                 self.log = stream.text()
 
-    def _run(self) -> None:
+    def _run(self, loaded: LoadedDeployment) -> None:
+        try:
+            function = self.function = loaded.function(self.name)
+            if not self._suits(function):
+                self.unsuitable = function
+                return
+            if not function.is_loaded:
+                import_function(function)
+            signature = function.function.signature
+            kwargs, document = signature.normalise(read_input(self.input_text))
+            self.input = encode_input(document)
+            self.input_digest = digest(canonical(document))
+        except ApiaryError as error:
+            self.refused = error
+            return
+        context = InFunction(loaded.db)
         # Encoding the result or the error runs user code, too: properties, __str__.
         try:
-            with running_in(self.context):
-                result = self.function.body(self.db, **self.kwargs)
-            self.output = encode_output(self.function.signature, result)
-            if self.deferrable:
-                self._check_deferred_constraints()
+            with running_in(context):
+                result = function.function.body(loaded.db, **kwargs)
+            self.output = encode_output(signature, result)
+            if loaded.has_deferred_triggers():
+                self._check_deferred_constraints(loaded.db)
         except (Interrupted, TransactionLost):
             raise
         except BaseException as error:
             self.error_text = dumps(encode_exception(error))
             raise
+        finally:
+            self.calls = context.calls
 
-    def _check_deferred_constraints(self) -> None:
+    def _suits(self, function: CatalogueFunction) -> bool:
+        """Whether this session has the isolation level and the timeout that a function wants."""
+        return transaction_isolation() == function.isolation and (
+            function.timeout_ms is None
+            or self.has_own_timeouts
+            or function.timeout_ms == statement_timeout_ms()
+        )
+
+    @staticmethod
+    def _check_deferred_constraints(db: PlpyDatabase) -> None:
         try:
             plpy.execute("SET CONSTRAINTS ALL IMMEDIATE")
         except plpy.SPIError as error:
-            raise self.db.translate(error, "SET CONSTRAINTS ALL IMMEDIATE") from None
+            raise db.translate(error, "SET CONSTRAINTS ALL IMMEDIATE") from None

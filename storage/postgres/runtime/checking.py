@@ -12,10 +12,9 @@ from apiary.errors import DeployError, StatementError
 
 def check(loaded: LoadedDeployment) -> None:
     """Import every function and prepare every statement; runs with the application's role."""
-    with kept_output(), interruptible(lambda: None):
-        for function in loaded.functions.values():
-            import_function(function)
-    db = PlpyDatabase({}, capture_reads=False)  # which has prepared nothing yet
+    for function in loaded.functions.values():
+        import_function(function)
+    db = PlpyDatabase({})  # which has prepared nothing yet
     for statement in loaded.statements:
         try:
             db.prepare(statement["sql"])
@@ -32,7 +31,8 @@ def check(loaded: LoadedDeployment) -> None:
 def import_function(function: CatalogueFunction) -> None:
     """Import a function's module and resolve its signature; DeployError says what fails."""
     try:
-        function.function.signature.resolve()
+        with kept_output(), interruptible(lambda: None):
+            function.function.signature.resolve()
     except ImportError as error:
         raise DeployError(
             f"{function.file}: {function.module} cannot be imported inside the database: {error}",

@@ -240,21 +240,26 @@ def _infer_parameter_types(sql: str) -> list[str]:
 class PlpyDatabase(Database):
     """The database as one application's functions see it, in this backend."""
 
-    def __init__(self, relations: Mapping[str, Sequence[str]], capture_reads: bool) -> None:
+    def __init__(self, relations: Mapping[str, Sequence[str]]) -> None:
         self._relations = relations  # statement -> the tables that it reads, as deploy found them
         self._statements: dict[str, _Statement] = {}
-        self._capture_reads = capture_reads
+        self._captures_reads = False
         self.lost: Any = None  # the error that forbids the running transaction to commit
         self._reads: list[str] = []
         self._reads_bytes = 0
         self._reads_dropped = 0
 
-    def begin(self) -> None:
+    def begin(self, captures_reads: bool) -> None:
         """Forget what the previous invocation left."""
         self.lost = None
+        self._captures_reads = captures_reads
         self._reads.clear()
         self._reads_bytes = 0
         self._reads_dropped = 0
+
+    def lost_error(self) -> Any:
+        """The error that forbids the running transaction to commit, or None."""
+        return self.lost
 
     def reads(self) -> str | None:
         """What the invocation has read, as a JSON array, or None.
@@ -283,14 +288,14 @@ class PlpyDatabase(Database):
 
     def execute(self, sql: str, *parameters: Any) -> int:
         statement, result = self._run(sql, parameters)
-        if self._capture_reads and result.status() == _STATUS_SELECT:
+        if self._captures_reads and result.status() == _STATUS_SELECT:
             self._note_read(statement, parameters, statement.rows(result))
         return int(result.nrows())
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:
         statement, result = self._run(sql, parameters)
         rows = statement.rows(result)
-        if self._capture_reads and result.status() == _STATUS_SELECT:
+        if self._captures_reads and result.status() == _STATUS_SELECT:
             self._note_read(statement, parameters, rows)
         return rows
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import plpy  # type: ignore[import-not-found]
 from apiary_runtime.database import PlpyDatabase
+from apiary_runtime.interrupts import triggers_pending_on
+from apiary_runtime.records import insert_plan
 
 from apiary.authoring.decorators import Function
 from apiary.authoring.loader import DeploymentCode, SourceModule
@@ -40,6 +42,12 @@ class CatalogueFunction:
         if not isinstance(found, Function):
             raise NotFound(f"{self.name} is a {found.kind}, not a function", name=self.name)
         return found
+
+    @cached_property
+    def insert_plan(self) -> Any:
+        """The plan that records a call of it."""
+        code = self.code
+        return insert_plan(code.application.name, code.id, self.name, self.isolation)
 
 
 class LoadedDeployment:
@@ -75,16 +83,23 @@ class LoadedDeployment:
             if statement["reads"]
         }
         # Deferred constraints are checked before the outcome is recorded, not at commit.
-        self.deferrable = bool(
-            application.backend.rows(
-                "SELECT 1 FROM pg_catalog.pg_constraint c"
-                " JOIN pg_catalog.pg_namespace n ON n.oid = c.connamespace"
-                " JOIN apiary.domain d ON d.name = n.nspname"
-                " WHERE c.condeferrable AND d.application = $1 LIMIT 1",
+        self._deferrable = [
+            int(row["relation"])
+            for row in application.backend.rows(
+                "SELECT DISTINCT r.oid::pg_catalog.int8 AS relation"
+                "  FROM pg_catalog.pg_constraint c"
+                "  JOIN pg_catalog.pg_namespace n ON n.oid = c.connamespace"
+                "  JOIN apiary.domain d ON d.name = n.nspname,"
+                "       pg_catalog.unnest(ARRAY[c.conrelid, c.confrelid]) AS r (oid)"
+                " WHERE c.condeferrable AND d.application = $1 AND r.oid <> 0",
                 application.name,
             )
-        )
-        self.db = PlpyDatabase(relations, capture_reads=application.provenance == "full")
+        ]
+        self.db = PlpyDatabase(relations)
+
+    def has_deferred_triggers(self) -> bool:
+        """Whether a deferred constraint of the application has still to be checked."""
+        return any(triggers_pending_on(relation) for relation in self._deferrable)
 
     def function(self, name: str) -> CatalogueFunction:
         """The function called ``name``; NotFound with the nearest name."""
@@ -100,8 +115,35 @@ class Application:
     def __init__(self, backend: Backend, name: str) -> None:
         self.backend = backend
         self.name = name
-        self.provenance = "full"
+        self.captures_reads = True
+        self._served: str | None = None  # as its entry function says it: deployment and level
+        self._current = ""
         self._loaded: dict[str, LoadedDeployment] = {}
+
+    def find(self, deployment: str | None, served: str) -> LoadedDeployment | None:
+        """A deployment, or the one that serves: None if `serve` or `deployment` has to load it."""
+        if served != self._served:
+            return None
+        return self._loaded.get(deployment or self._current)
+
+    def serve(self, served: str) -> str:
+        """Learn what serves from the application's row; return the deployment.
+
+        A transaction whose snapshot is older than the entry function that it has entered sees
+        another row: it is a serialization failure, so that it is run again with a new snapshot.
+        """
+        if served != self._served:
+            rows = self.backend.rows(
+                "SELECT current, provenance FROM apiary.application WHERE name = $1", self.name
+            )
+            row = rows[0] if rows else {"current": None}
+            if row["current"] is None:
+                raise _not_deployed(self.name)
+            if f"{row['current']} {row['provenance']}" != served:
+                plpy.error(f"application {self.name} was deployed meanwhile", sqlstate="40001")
+            self._served, self._current = served, row["current"]
+            self.captures_reads = row["provenance"] == "full"
+        return self._current
 
     def loaded(self, deployment: str) -> LoadedDeployment | None:
         """The deployment, if this backend has loaded it."""
@@ -145,21 +187,23 @@ class Backend:
             plan = self._plans[sql] = plpy.prepare(sql, types)
         return plan
 
-    def application(self, name: str) -> tuple[Application, str]:
-        """The application and its current deployment, as this transaction sees them."""
-        rows = self.rows("SELECT current, provenance FROM apiary.application WHERE name = $1", name)
-        if not rows or rows[0]["current"] is None:
-            raise NotFound(
-                f"application {name!r} has no deployment in this database",
-                hint="apiary deploy PATH puts one there",
-                kind="application",
-                name=name,
-            )
+    def application(self, name: str) -> Application:
+        """The application; NotFound when there is none."""
         application = self._applications.get(name)
-        if application is None or application.provenance != rows[0]["provenance"]:
+        if application is None:
+            if not self.rows("SELECT 1 FROM apiary.application WHERE name = $1", name):
+                raise _not_deployed(name)
             application = self._applications[name] = Application(self, name)
-            application.provenance = rows[0]["provenance"]
-        return application, rows[0]["current"]
+        return application
+
+
+def _not_deployed(application: str) -> NotFound:
+    return NotFound(
+        f"application {application!r} has no deployment in this database",
+        hint="apiary deploy PATH puts one there",
+        kind="application",
+        name=application,
+    )
 
 
 def not_found(kind: str, name: str, known: Any) -> NotFound:

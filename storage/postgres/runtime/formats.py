@@ -9,7 +9,8 @@ twice the price of entering it.)
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import plpy  # type: ignore[import-not-found]
 
@@ -25,7 +26,8 @@ _zone_name.argtypes = [ctypes.c_void_p]
 _USE_ISO_DATES, _INTSTYLE_ISO_8601 = 1, 3  # of miscadmin.h
 
 
-def _as_wanted() -> bool:
+def are_wanted() -> bool:
+    """Whether the session has the formats that functions want."""
     return (
         _date_style.value == _USE_ISO_DATES
         and _interval_style.value == _INTSTYLE_ISO_8601
@@ -33,18 +35,16 @@ def _as_wanted() -> bool:
     )
 
 
-def in_formats(work: Callable[[], None]) -> None:
-    """Do ``work`` in a session whose formats are the wanted ones, and put its own back."""
-    if _as_wanted():
-        work()
-        return
+@contextmanager
+def wanted() -> Iterator[None]:
+    """Give the session the formats that functions want, and put its own back."""
     own = {
         name: plpy.execute(f"SELECT pg_catalog.current_setting('{name}') AS v")[0]["v"]
         for name in _WANTED
     }
     _set(_WANTED)
     try:
-        work()
+        yield
     finally:
         _set(own)
 

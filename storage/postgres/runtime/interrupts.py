@@ -23,9 +23,8 @@ _TICK_S = 0.1
 _PATIENCE_TICKS = 5  # how often a body may swallow its interruption
 
 _backend = ctypes.PyDLL(None)  # keeps the interpreter's lock: these calls are into our own process
-_flags = tuple(
-    ctypes.c_int.in_dll(_backend, name) for name in ("QueryCancelPending", "ProcDiePending")
-)
+_query_cancel_pending = ctypes.c_int.in_dll(_backend, "QueryCancelPending")
+_proc_die_pending = ctypes.c_int.in_dll(_backend, "ProcDiePending")
 _isolation_level = ctypes.c_int.in_dll(_backend, "XactIsoLevel")
 _default_isolation_level = ctypes.c_int.in_dll(_backend, "DefaultXactIsoLevel")
 _statement_timeout = ctypes.c_int.in_dll(_backend, "StatementTimeout")
@@ -33,6 +32,10 @@ _ISOLATIONS = ("read uncommitted", "read committed", "repeatable read", "seriali
 
 _transaction_id = _backend.GetTopFullTransactionIdIfAny
 _transaction_id.restype = ctypes.c_uint64
+
+_after_trigger_pending_on = _backend.AfterTriggerPendingOnRel
+_after_trigger_pending_on.restype = ctypes.c_bool
+_after_trigger_pending_on.argtypes = [ctypes.c_uint]
 
 # Of utils/elog.h and utils/timeout.h, the same in all supported versions.
 _FATAL_LEVEL = 22
@@ -49,7 +52,7 @@ class Interrupted(BaseException):
 
 def interrupt_pending() -> bool:
     """Whether PostgreSQL waits for this backend to stop its statement."""
-    return any(flag.value for flag in _flags)
+    return bool(_query_cancel_pending.value or _proc_die_pending.value)
 
 
 def has_transaction_id() -> bool:
@@ -60,6 +63,11 @@ def has_transaction_id() -> bool:
 def transaction_id() -> str:
     """The running transaction's id, as pg_current_xact_id() shows it."""
     return str(_transaction_id())
+
+
+def triggers_pending_on(relation: int) -> bool:
+    """Whether deferred triggers of a table, given by its oid, have still to run."""
+    return bool(_after_trigger_pending_on(relation))
 
 
 def transaction_isolation() -> str:

@@ -3,71 +3,42 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import Any
 
+import plpy  # type: ignore[import-not-found]
 
-class Operation(NamedTuple):
-    """What is recorded of one function call; JSON columns are JSON text already."""
-
-    seq: int
-    name: str
-    input: str
-    input_digest: str
-    output: str | None
-    error: str | None
-    attempt: int
-    started_at: float  # Unix time, s
-    finished_at: float
-    isolation: str
-    read_only: bool
-    reads: str | None
-    calls: str | None
-    log: str | None
-
-    def values(self) -> list[Any]:
-        """The columns' values, in the order of `_STORED_COLUMNS`."""
-        status = "SUCCEEDED" if self.error is None else "FAILED"
-        return [status, *(getattr(self, name) for name in _STORED_COLUMNS)]
-
-    def deferred(self) -> str:
-        """The operation as an element of the array that apiary.insert_operations takes."""
-        parts = ['"kind":"function"']
-        for name in _OPERATION_COLUMNS:
-            value = getattr(self, name)
-            if value is not None:
-                text = value if name in _JSON_COLUMNS else json.dumps(value)
-                parts.append(f'"{name}":{text}')
-        return f"{{{','.join(parts)}}}"
-
-
-_OPERATION_COLUMNS = Operation._fields
-_JSON_COLUMNS = {"input", "output", "error", "reads", "calls"}
-# The times are the transaction's begin and the database's clock: cheaper than passing them.
-_STORED_COLUMNS = tuple(name for name in _OPERATION_COLUMNS if not name.endswith("_at"))
-_SQL_TYPES = {"seq": "int4", "attempt": "int4", "read_only": "bool"}
-OPERATION_TYPES = ["text"] * 6 + [
-    "json" if name in _JSON_COLUMNS else _SQL_TYPES.get(name, "text") for name in _STORED_COLUMNS
-]
-_PLACEHOLDERS = [f"${number}" for number in range(7, 7 + len(_STORED_COLUMNS))]
-INSERT_OPERATION = (
-    "INSERT INTO apiary.operation (kind, started_at, finished_at,"
-    " run_id, application, deployment, principal, trace, status,"
-    f" {', '.join(_STORED_COLUMNS)}) VALUES ('function', pg_catalog.now(),"
-    f" pg_catalog.clock_timestamp(), $1, $2, $3, $4, $5, $6, {', '.join(_PLACEHOLDERS)})"
+# The times are the transaction's begin and the database's clock: cheaper than passing them. What
+# is the same for every call of a function is in the statement itself, for the same reason.
+_INSERT = (
+    "INSERT INTO apiary.operation (kind, started_at, finished_at, application, deployment, name,"
+    " isolation, run_id, seq, principal, trace, status, input, input_digest, output, error,"
+    " attempt, read_only, reads, calls, log) VALUES ('function', pg_catalog.now(),"
+    " pg_catalog.clock_timestamp(), {}, {}, {}, {},"
+    " $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
 )
+_TYPES = (
+    "text", "int4", "text", "text", "text", "json", "text", "json", "json",
+    "int4", "bool", "json", "json", "text",
+)  # fmt: skip
 INSERT_DEFERRED = "SELECT apiary.insert_operations($1, $2, $3, $4, $5, $6)"
+INSERT_DEFERRED_TYPES = ["text"] * 5 + ["json"]
 
 
-def outcome(operation: Operation, deployment: str, xid: str | None) -> str:
-    """The outcome of a call as JSON text; one that was not recorded is in it whole."""
-    return outcome_text(
-        operation.output,
-        operation.error,
-        deployment,
-        xid,
-        replayed=False,
-        unrecorded=operation.deferred() if xid is None else None,
-    )
+def insert_plan(application: str, deployment: str, name: str, isolation: str) -> Any:
+    """The plan that records a call of one function."""
+    constants = map(plpy.quote_literal, (application, deployment, name, isolation))
+    return plpy.prepare(_INSERT.format(*constants), list(_TYPES))
+
+
+def deferred_text(columns: dict[str, Any], documents: dict[str, str | None]) -> str:
+    """A call as an element of the array that apiary.insert_operations takes.
+
+    ``columns`` are values, ``documents`` JSON text already; what is None is left out.
+    """
+    parts = ['"kind":"function"']
+    parts += [f'"{n}":{json.dumps(v)}' for n, v in columns.items() if v is not None]
+    parts += [f'"{n}":{text}' for n, text in documents.items() if text is not None]
+    return f"{{{','.join(parts)}}}"
 
 
 def outcome_text(
@@ -76,8 +47,8 @@ def outcome_text(
     deployment: str,
     xid: str | None,
     *,
-    replayed: bool,
-    unrecorded: str | None,
+    replayed: bool = False,
+    unrecorded: str | None = None,
 ) -> str:
     """An outcome as JSON text; output, error and unrecorded are JSON text already."""
     shown_xid = f'"{xid}"' if xid else "null"

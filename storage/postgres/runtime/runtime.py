@@ -1,10 +1,10 @@
 """Invoking a function inside the backend.
 
-The way of a call: `Runtime.invoke` (as the platform's owner) finds the function and decodes its
-input; enters the application's role through its entry function, where `Call.run` runs the body and
-encodes its result; back as the owner it inserts the one row that is record and log entry. Entering
-is an SPI call, hence a subtransaction: when the body raises, its effects are rolled back, and the
-error is recorded as the outcome. What must not be recorded (a serialization failure, a cancelled
+The way of a call: `Runtime.invoke` (as the platform's owner) enters the application's role by its
+entry function, where `Call.run` finds the function, decodes its input, runs the body and encodes
+its result; back as the owner it inserts the one row that is record and log entry. Entering is an
+SPI call, hence a subtransaction: when the body raises, its effects are rolled back, and the error
+is recorded as the outcome. What must not be recorded (a serialization failure, a cancelled
 statement) leaves as the statement's own error, and nothing is stored.
 """
 
@@ -15,28 +15,22 @@ import time
 from typing import Any, NoReturn
 
 import plpy  # type: ignore[import-not-found]
+from apiary_runtime import formats
 from apiary_runtime.calls import Call
 from apiary_runtime.checking import check, import_function
 from apiary_runtime.database import TransactionLost
-from apiary_runtime.deployments import Backend, CatalogueFunction, LoadedDeployment
-from apiary_runtime.formats import in_formats
+from apiary_runtime.deployments import Application, Backend, CatalogueFunction, LoadedDeployment
 from apiary_runtime.interrupts import (
     Interrupted,
     has_transaction_id,
     interrupt_pending,
-    interruptible,
-    statement_timeout_ms,
     transaction_id,
-    transaction_isolation,
 )
-from apiary_runtime.output import kept_output
-from apiary_runtime.payload import encode_input, read_input
+from apiary_runtime.payload import read_input
 from apiary_runtime.records import (
     INSERT_DEFERRED,
-    INSERT_OPERATION,
-    OPERATION_TYPES,
-    Operation,
-    outcome,
+    INSERT_DEFERRED_TYPES,
+    deferred_text,
     outcome_text,
 )
 
@@ -57,17 +51,24 @@ class Runtime:
         self.has_own_timeouts = False  # an in-database run sets each function's timeout itself
         self._pending: Any = None
 
-    def run_pending(self) -> None:
-        """Called by an application's entry function, with the application's role."""
+    def run_pending(self, served: str) -> None:
+        """Called by an application's entry function, with the application's role.
+
+        ``served`` is what the application serves now: deployment and level of provenance.
+        """
         pending, self._pending = self._pending, None
         if pending is None:
             plpy.error("this function is entered by apiary.invoke only", sqlstate="42501")
-        pending()
+        pending(served)
 
-    def enter(self, deployment: LoadedDeployment, work: Any) -> None:
-        """Run ``work`` with the application's role, in a subtransaction."""
+    def enter(self, application: Application, work: Any) -> None:
+        """Run ``work(served)`` with the application's role, in a subtransaction."""
         self._pending = work
-        in_formats(lambda: plpy.execute(deployment.application.enter))
+        if formats.are_wanted():
+            plpy.execute(application.enter)
+            return
+        with formats.wanted():
+            plpy.execute(application.enter)
 
     def invoke(
         self,
@@ -91,54 +92,51 @@ class Runtime:
         """
         started = time.time()
         try:
-            owner, current = self.backend.application(application)
-            loaded = owner.deployment(deployment or current)
-            function = loaded.function(name)
-            self._require_session(function)
-            if not function.is_loaded:
-                self._load(loaded, function)
-            kwargs, document = function.function.signature.normalise(read_input(input_text))
-            stored_input = encode_input(document)
+            owner = self.backend.application(application)
+            call = Call(owner, deployment, name, input_text, self.has_own_timeouts)
+            if lease_until is not None:
+                self._require_lease(run_id, lease_until)
+            loaded = self._run(call)
         except ApiaryError as error:
             return _leave(error)
-        if lease_until is not None:
-            self._require_lease(run_id, lease_until)
-        call = Call(function.function, loaded, kwargs)
-        self._run(loaded, call)
-        operation = Operation(
-            seq=seq,
-            name=name,
-            input=stored_input,
-            input_digest=digest(canonical(document)),
-            output=call.output,
-            error=call.error_text,
-            attempt=attempt,
-            started_at=started,
-            finished_at=time.time(),
-            isolation=function.isolation,
-            # The analysis sees no trigger and no volatile function: what has written counts.
-            read_only=function.read_only and not has_transaction_id(),
-            reads=loaded.db.reads(),
-            calls=json.dumps(call.context.calls) if call.context.calls else None,
-            log=call.log,
-        )
-        if self._may_defer(operation, keep):
-            return outcome(operation, loaded.id, xid=None)
+        # The analysis sees no trigger and no volatile function: what has written counts.
+        read_only = call.function.read_only and not has_transaction_id()
+        reads = loaded.db.reads()
+        calls = json.dumps(call.calls) if call.calls else None
+        # A direct invocation that failed, or whose reads are to be kept, has no later record.
+        if read_only and not keep and (seq > 0 or (reads is None and call.error_text is None)):
+            columns = {
+                "seq": seq,
+                "name": name,
+                "input_digest": call.input_digest,
+                "attempt": attempt,
+                "started_at": started,
+                "finished_at": time.time(),
+                "isolation": call.function.isolation,
+                "read_only": True,
+                "log": call.log,
+            }
+            documents = {
+                "input": call.input,
+                "output": call.output,
+                "error": call.error_text,
+                "reads": reads,
+                "calls": calls,
+            }
+            unrecorded = deferred_text(columns, documents)
+            return outcome_text(
+                call.output, call.error_text, loaded.id, None, unrecorded=unrecorded
+            )
         if deferred is not None:
-            plan = self.backend.plan(INSERT_DEFERRED, ["text"] * 5 + ["json"])
+            plan = self.backend.plan(INSERT_DEFERRED, INSERT_DEFERRED_TYPES)
             plpy.execute(plan, [run_id, application, loaded.id, principal, trace, deferred])
-        xid = self._record(run_id, application, loaded.id, principal, trace, operation)
-        return outcome(operation, loaded.id, xid)
-
-    @staticmethod
-    def _may_defer(operation: Operation, keep: bool) -> bool:
-        """Whether a call need not be recorded (yet): it only read.
-
-        A direct invocation that failed, or whose reads are to be kept, has no later record.
-        """
-        if keep or not operation.read_only:
-            return False
-        return operation.seq > 0 or (operation.reads is None and operation.error is None)
+        status = "SUCCEEDED" if call.error_text is None else "FAILED"
+        _insert(
+            call.function.insert_plan,
+            [run_id, seq, principal, trace, status, call.input, call.input_digest, call.output,
+             call.error_text, attempt, read_only, reads, calls, call.log],
+        )  # fmt: skip
+        return outcome_text(call.output, call.error_text, loaded.id, transaction_id())
 
     def recorded(
         self, run_id: str, seq: int, application: str, name: str, input_text: str
@@ -179,12 +177,7 @@ class Runtime:
         except ApiaryError as error:
             return _leave(error)
         return outcome_text(
-            row["output"],
-            row["error"],
-            row["deployment"],
-            row["xid"],
-            replayed=True,
-            unrecorded=None,
+            row["output"], row["error"], row["deployment"], row["xid"], replayed=True
         )
 
     def run_in_database(self, request_text: str) -> str:
@@ -195,8 +188,7 @@ class Runtime:
 
     def _digest(self, application: str, deployment: str, name: str, input_text: str) -> str | None:
         """The digest of an input as the recorded deployment reads it; None if it cannot."""
-        owner, _ = self.backend.application(application)
-        loaded = owner.deployment(deployment)
+        loaded = self.backend.application(application).deployment(deployment)
         function = loaded.function(name)
         if not function.is_loaded:
             self._load(loaded, function)
@@ -210,73 +202,69 @@ class Runtime:
         """Import a function's module, with the application's role: it is the application's code."""
         problem: list[BaseException] = []
 
-        def load() -> None:
+        def load(_served: str) -> None:
             try:
-                with kept_output(), interruptible(lambda: None):
-                    import_function(function)
+                import_function(function)
             except DeployError as error:
                 problem.append(error)
 
-        self.enter(loaded, load)
+        self.enter(loaded.application, load)
         if problem:
             raise problem[0]
 
     def check_deployment(self, application: str, deployment: str) -> None:
         """Import every function and prepare every statement, as the application's role."""
-        owner, _ = self.backend.application(application)
+        owner = self.backend.application(application)
         served = owner.loaded(deployment)  # this backend may have run it before
         loaded = served or LoadedDeployment(owner, deployment)
         problem: list[DeployError] = []
 
-        def work() -> None:
+        def work(_served: str) -> None:
             try:
                 check(loaded)
             except DeployError as error:
                 problem.append(error)
 
         try:
-            self.enter(loaded, work)
+            self.enter(owner, work)
         finally:
             if served is None:
                 loaded.source.unload()
         if problem:
             _leave(problem[0])
 
-    def _run(self, loaded: LoadedDeployment, call: Call) -> None:
-        loaded.db.begin()
-        try:
-            self.enter(loaded, call.run)
-        except plpy.SPIError as error:
-            if call.error is None and loaded.db.lost is None:
-                raise  # the platform's own statement failed, not the body
-            entering_failed = error
-        else:
-            entering_failed = None
+    def _run(self, call: Call) -> LoadedDeployment:
+        """Run the call to its outcome, a result or an error of its own; return its deployment."""
+        while True:
+            failed = self._enter_call(call)
+            if call.loaded is not None:
+                break
+            serving = call.application.serve(call.served)
+            call.application.deployment(call.deployment or serving)
+        loaded = call.loaded
         if loaded.db.lost is not None:
             raise loaded.db.lost  # whatever the body made of it
         if isinstance(call.error, (Interrupted, TransactionLost)) or interrupt_pending():
             plpy.execute("SELECT 1")  # PostgreSQL processes the interrupt, and raises
-            raise entering_failed or RuntimeError("the interrupt was withdrawn")
-        if entering_failed is not None and _sqlstate_class(entering_failed) in ("40", "57"):
-            raise entering_failed
+            raise failed or RuntimeError("the interrupt was withdrawn")
+        if failed is not None:
+            if call.error_text is None or _sqlstate_class(failed) in ("40", "57"):
+                raise failed  # not an outcome of the body
+        elif call.refused is not None:
+            raise call.refused
+        elif call.unsuitable is not None:
+            _refuse_session(call.unsuitable)
+        return loaded
 
-    def _require_session(self, function: CatalogueFunction) -> None:
-        suits = transaction_isolation() == function.isolation and (
-            self.has_own_timeouts or function.timeout_ms in (None, statement_timeout_ms())
-        )
-        if not suits:
-            wanted = {
-                "isolation": function.isolation,
-                "timeout_ms": function.timeout_ms,
-                "deployment": function.code.id,
-            }
-            plpy.error(
-                f"{function.name} runs at {function.isolation}"
-                + (f" with statement_timeout {function.timeout_ms}" if function.timeout_ms else ""),
-                detail=json.dumps(wanted),
-                hint="set default_transaction_isolation and statement_timeout before calling it",
-                sqlstate=SQLSTATE_SESSION,
-            )
+    def _enter_call(self, call: Call) -> Any:
+        """Enter the application's role for a call; return the error with which that failed."""
+        try:
+            self.enter(call.application, call.run)
+        except plpy.SPIError as error:
+            if call.loaded is None:
+                raise  # the platform's own statement failed, not the body
+            return error
+        return None
 
     def _require_lease(self, run_id: str, lease_until: str) -> None:
         """Begin only while the lease lasts; from then on nobody else takes the run until the end.
@@ -292,27 +280,33 @@ class Runtime:
                 )
             )
 
-    def _record(
-        self,
-        run_id: str,
-        application: str,
-        deployment: str,
-        principal: str,
-        trace: str | None,
-        operation: Operation,
-    ) -> str:
-        try:
-            plan = self.backend.plan(INSERT_OPERATION, OPERATION_TYPES)
-            values = [run_id, application, deployment, principal, trace, *operation.values()]
-            plpy.execute(plan, values)
-            return transaction_id()
-        except plpy.SPIError as error:
-            if error.sqlstate == "23505":
-                plpy.error(
-                    f"operation {run_id}/{operation.seq} is recorded already",
-                    sqlstate=SQLSTATE_DUPLICATE,
-                )
-            raise
+
+def _insert(plan: Any, values: list[Any]) -> None:
+    try:
+        plpy.execute(plan, values)
+    except plpy.SPIError as error:
+        if error.sqlstate == "23505":
+            plpy.error(
+                f"operation {values[0]}/{values[1]} is recorded already",
+                sqlstate=SQLSTATE_DUPLICATE,
+            )
+        raise
+
+
+def _refuse_session(function: CatalogueFunction) -> NoReturn:
+    wanted = {
+        "isolation": function.isolation,
+        "timeout_ms": function.timeout_ms,
+        "deployment": function.code.id,
+    }
+    plpy.error(
+        f"{function.name} runs at {function.isolation}"
+        + (f" with statement_timeout {function.timeout_ms}" if function.timeout_ms else ""),
+        detail=json.dumps(wanted),
+        hint="set default_transaction_isolation and statement_timeout before calling it",
+        sqlstate=SQLSTATE_SESSION,
+    )
+    raise AssertionError("plpy.error returned")
 
 
 def _sqlstate_class(error: Any) -> str:

@@ -331,8 +331,7 @@ class InDatabaseRun(Context):
         }
 
     def _load(self) -> LoadedDeployment:
-        owner, _ = self._backend.application(self._application)
-        return owner.deployment(self._deployment)
+        return self._backend.application(self._application).deployment(self._deployment)
 
     def _workflow_place(self, loaded: LoadedDeployment) -> tuple[str, str]:
         rows = self._statement(WORKFLOW, [loaded.id, self._workflow])

@@ -97,6 +97,39 @@ def test_a_new_version_serves_at_once_and_the_old_one_stays_callable(
     assert call_at(app, new.deployment, "box.answer") == 2
 
 
+def test_a_transaction_from_before_a_deploy_is_told_to_begin_again(
+    make_app: MakeApp, bundle_of: BundleOf
+) -> None:
+    app = make_app(version(1))
+    with psycopg.connect(app.url) as old:
+        old.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
+        old.execute("SELECT count(*) FROM pg_catalog.pg_class")  # its snapshot is taken
+        with connect(app.url) as connection:
+            deploy(connection, bundle_of(version(2)), principal="test")
+        with pytest.raises(psycopg.errors.SerializationFailure, match="deployed meanwhile"):
+            old.execute("SELECT box.answer()")
+        old.rollback()
+        assert old.execute("SELECT box.answer()::text").fetchone() == ("2",)
+
+
+def test_a_level_of_provenance_that_is_changed_counts_from_the_next_call(make_app: MakeApp) -> None:
+    code = """
+        from apiary import Database, function
+
+        @function
+        def look(db: Database) -> int:
+            return db.execute("SELECT 1 FROM box.item")
+    """
+    app = make_app(version(1) | {"functions/box/__init__.py": code}, provenance="writes")
+    reads = "SELECT count(*) AS n FROM provenance.data_event WHERE operation = 'R'"
+    app.call("box.look")
+    assert app.query(reads) == [{"n": 0}]
+    with connect(app.url) as connection:
+        connection.execute("UPDATE apiary.application SET provenance = 'full'")
+    app.call("box.look")
+    assert app.query(reads) == [{"n": 1}]
+
+
 def test_the_order_of_scripts_is_their_number_and_each_is_applied_once(
     make_app: MakeApp, bundle_of: BundleOf
 ) -> None:
