@@ -36,6 +36,7 @@ from ..execution.scheduling import Scheduler
 from ..execution.starting import Starter
 from ..execution.topics import Topics
 from ..execution.watching import Watcher
+from ..loops import run_main
 from ..proto.apiary.v1 import apiary_pb2, apiary_pb2_grpc
 from ..telemetry import Telemetry, from_environment
 from .calls import Gate
@@ -276,7 +277,7 @@ def serve(settings: ServerSettings, started: Callable[[Server], None] | None = N
 
     ``started`` is called when the server listens.
     """
-    asyncio.run(_serve(settings, started))
+    run_main(_serve(settings, started))
 
 
 async def _serve(settings: ServerSettings, started: Callable[[Server], None] | None) -> None:
