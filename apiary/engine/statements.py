@@ -118,11 +118,11 @@ async def _ready(descriptor: int, wanted: int) -> int:
     """Wait until the socket can be read from, or written to, as is wanted."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[int] = loop.create_future()
-    if wanted & Wait.R:
-        loop.add_reader(descriptor, _resolve, ready, Ready.R)
-    if wanted & Wait.W:
-        loop.add_writer(descriptor, _resolve, ready, Ready.W)
     try:
+        if wanted & Wait.R:
+            loop.add_reader(descriptor, _resolve, ready, Ready.R)
+        if wanted & Wait.W:
+            loop.add_writer(descriptor, _resolve, ready, Ready.W)
         return await ready
     finally:
         if wanted & Wait.R:

@@ -300,8 +300,12 @@ async def serve_until(
     ``started`` is called when the server listens.
     """
 
+    signals = 0  # counted by themselves: what else stops it may come at the same time
+
     def on_signal(number: int) -> None:
-        if stopping.is_set():
+        nonlocal signals
+        signals += 1
+        if signals > 1:
             os._exit(128 + number)
         stopping.set()
 

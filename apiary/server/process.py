@@ -28,8 +28,11 @@ log = logging.getLogger("apiary.server.process")
 
 def _serve(pipe: socket.socket) -> int:
     """A server process: settings from the pipe, back what came of the start; drains at its end."""
-    with pipe.makefile("rb") as file:
-        settings, log_level = pickle.load(file)
+    try:
+        with pipe.makefile("rb") as file:
+            settings, log_level = pickle.load(file)
+    except (EOFError, ConnectionError):
+        return 0  # the keeper has gone
     logging.basicConfig(level=log_level, format=_LOG_FORMAT)
     try:
         run_main(_until_closed(pipe, settings))

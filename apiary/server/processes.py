@@ -160,12 +160,17 @@ class _ServerProcess:
     async def start(cls, settings: ServerSettings) -> _ServerProcess:
         """Start one. The settings travel by the pipe: they hold a password, and tokens."""
         ours, theirs = socket.socketpair()
-        with theirs:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", _PROGRAM, str(theirs.fileno())),
-                pass_fds=[theirs.fileno()],
-            )
-        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        try:
+            with theirs:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", _PROGRAM, str(theirs.fileno())),
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,  # the terminal's Ctrl-C is for the keeper
+                )
+            reader, writer = await asyncio.open_unix_connection(sock=ours)
+        except BaseException:
+            ours.close()  # by which a process that was started ends
+            raise
         writer.write(pickle.dumps((settings, logging.getLogger().level)))
         return cls(process, reader, writer)
 

@@ -41,6 +41,7 @@ class Serving:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
 
     @property
@@ -139,9 +140,20 @@ def test_a_process_that_is_killed_is_started_again_and_the_other_serves_on(
         assert len(client.call("guestbook.latest")) == 1
 
 
-def test_sigterm_drains_all_of_them(serving: Serving) -> None:
+def _terminated(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+
+
+def _interrupted_at_the_terminal(process: subprocess.Popen[bytes]) -> None:
+    os.killpg(process.pid, signal.SIGINT)  # each of them gets it
+
+
+@pytest.mark.parametrize("stop", [_terminated, _interrupted_at_the_terminal])
+def test_a_signal_drains_all_of_them(
+    serving: Serving, stop: Callable[[subprocess.Popen[bytes]], None]
+) -> None:
     address, pids = serving.address, serving.started
-    serving.process.send_signal(signal.SIGTERM)
+    stop(serving.process)
     assert serving.process.wait(_PATIENCE_S) == 0, serving.log
     assert serving.log.count("server_draining") == serving.log.count("server_stopped") == 2
     assert not any(_lives(pid) for pid in pids)
