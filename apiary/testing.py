@@ -39,6 +39,7 @@ from .engine.postgres import PostgresEngine, PostgresSettings
 from .execution.ids import new_run_id
 from .execution.invoking import Invoker, raise_recorded_error
 from .local import PrivateCluster
+from .loops import new_loop
 
 __all__ = ["LoopThread", "Platform", "TestServer", "in_memory"]
 
@@ -59,7 +60,7 @@ class LoopThread:
     """An event loop in a thread of its own, for calling asynchronous code from synchronous code."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
+        self.loop = new_loop()  # as servers and executors have it
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
 

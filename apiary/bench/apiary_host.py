@@ -19,6 +19,7 @@ import sys
 from ..engine.postgres import PostgresEngine, PostgresSettings
 from ..execution.executor import Executor
 from ..execution.listening import Listener
+from ..loops import run_main
 from ..server import ServerSettings
 from ..server.main import Server
 from .host import URL_VARIABLE
@@ -54,6 +55,6 @@ async def _until_input_ends() -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is for the harness
     if sys.argv[1] == "server":
-        asyncio.run(_serve(os.environ[URL_VARIABLE], sys.argv[2]))
+        run_main(_serve(os.environ[URL_VARIABLE], sys.argv[2]))
     else:
-        asyncio.run(_execute(os.environ[URL_VARIABLE]))
+        run_main(_execute(os.environ[URL_VARIABLE]))

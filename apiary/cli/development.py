@@ -22,6 +22,7 @@ from ..errors import ConflictError, UnavailableError
 from ..execution.executor import ExecutorSettings
 from ..local import PrivateCluster
 from ..local.processes import ProcessMark
+from ..loops import run_main
 from ..server import Server, ServerSettings
 from .devdatabase import DevDatabase, existing_database, private_database
 from .devstate import STATE_FOLDER, DevRecord, running_dev
@@ -59,7 +60,7 @@ class Development:
             self._signals.cluster = database.cluster
             if bundle is not None:
                 _store(bundle, database)
-            asyncio.run(self._serve(database))
+            run_main(self._serve(database))
         note("stopped; the data is kept in .apiary/ for the next start")
 
     def _open_database(self) -> AbstractContextManager[DevDatabase]:

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from ..engine.postgres import PostgresEngine, PostgresSettings
 from ..execution.executor import Executor, ExecutorSettings
 from ..execution.listening import Listener
+from ..loops import run_main
 from ..server.preflight import check_database
 
 __all__ = ["execute", "executing"]
@@ -36,7 +37,7 @@ def execute(
 ) -> None:
     """Execute until SIGTERM or SIGINT, then drain; a second signal ends the process at once."""
     check_database(url)
-    asyncio.run(_execute(url, settings, started))
+    run_main(_execute(url, settings, started))
 
 
 async def _execute(

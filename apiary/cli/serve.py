@@ -57,6 +57,16 @@ ClientCa = Annotated[
         help="Take only clients with a certificate that this one signed.",
     ),
 ]
+Processes = Annotated[
+    int,
+    typer.Option(
+        "--processes",
+        metavar="N",
+        envvar="APIARY_PROCESSES",
+        min=1,
+        help="Server processes on the port; at most the cores that the database leaves.",
+    ),
+]
 PoolSize = Annotated[
     int,
     typer.Option(
@@ -64,7 +74,7 @@ PoolSize = Annotated[
         metavar="N",
         envvar="APIARY_POOL_SIZE",
         min=1,
-        help="Database connections per isolation level.",
+        help="Database connections per isolation level, of each process.",
     ),
 ]
 Grace = Annotated[
@@ -88,6 +98,7 @@ def serve(
     tls_cert: Certificate = None,
     tls_key: Key = None,
     tls_client_ca: ClientCa = None,
+    processes: Processes = 1,
     pool_size: PoolSize = 16,
     grace: Grace = 30.0,
 ) -> None:
@@ -96,11 +107,14 @@ def serve(
     Log in to the database as a member of apiary_runtime; a server needs no other right, and any
     number of them serve one database. SIGTERM lets running calls finish; a second one does not.
 
+    One process uses one core. With --processes several share the port, each with its own pool; a
+    connection stays with one of them, and one that dies is started again.
+
     Variable: APIARY_TOKENS, lines of tokens instead of a file.
 
     Example: apiary serve --listen 0.0.0.0:7432 --token-file tokens --tls-cert s.pem --tls-key s.key
     """
-    from ..server import ServerSettings, Tokens
+    from ..server import ServerSettings, Tokens, serve_processes
     from ..server import serve as run
 
     wanted = ServerSettings(
@@ -114,4 +128,7 @@ def serve(
         pool_size=pool_size,
         drain_grace_s=grace,
     )
-    run(wanted, lambda server: note(f"serving on {server.address}"))
+    if processes > 1:
+        serve_processes(wanted, processes, lambda address: note(f"serving on {address}"))
+    else:
+        run(wanted, lambda server: note(f"serving on {server.address}"))

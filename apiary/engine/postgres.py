@@ -14,11 +14,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
-from weakref import WeakKeyDictionary
 
 import psycopg
-from psycopg import AsyncConnection, sql
+from psycopg import sql
 from psycopg.abc import Buffer
 from psycopg.adapt import AdaptersMap, Loader
 from psycopg.conninfo import conninfo_to_dict
@@ -28,17 +26,23 @@ from ..authoring.intervals import parse_interval
 from ..errors import ApiaryError, ConfigurationError, UnavailableError
 from .base import DuplicateOperation, Invocation, Outcome
 from .sqlstates import DUPLICATE, SESSION, is_connection_failure, translate
+from .statements import PooledConnection, Statement
 
 __all__ = ["PostgresEngine", "PostgresSettings"]
 
-_INVOKE = "SELECT apiary.invoke(%s, %s, %s, %s, %s, %s::json, %s, %s, %s, %s, %s, %s::json)"
-_RECORDED = "SELECT apiary.recorded(%s, %s, %s, %s, %s::json)"
+_INVOKE = Statement(
+    b"apiary_invoke", b"SELECT apiary.invoke($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
+)
+_RECORDED = Statement(b"apiary_recorded", b"SELECT apiary.recorded($1, $2, $3, $4, $5)")
+_LOG_ATTEMPT = Statement(
+    b"apiary_log_attempt",
+    b"SELECT apiary.log_attempt($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+)
 _CALL = "CALL apiary.run_in_database(%s::json, NULL)"
-_LOG_ATTEMPT = "SELECT apiary.log_attempt(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s::json, %s, %s)"
 
 IN_DATABASE = "in database"  # the pool for workflows that run in a backend
 
-Connection = AsyncConnection[tuple[Any, ...]]
+Connection = PooledConnection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +73,6 @@ class PostgresEngine:
         self._pools: dict[str, AsyncConnectionPool[Connection]] = {}
         self._sessions: dict[tuple[str, str | None, str], _Session] = {}
         self._default_timeout_ms = round(self.settings.statement_timeout_s * 1000)
-        # Only of connections whose timeout was changed.
-        self._timeouts_ms: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
         self._lock = asyncio.Lock()
         self._checks: set[asyncio.Task[None]] = set()
 
@@ -98,20 +100,20 @@ class PostgresEngine:
         session = self._sessions.get(key, _Session())
         parameters = (
             invocation.run_id,
-            invocation.seq,
+            str(invocation.seq),
             invocation.application,
             invocation.deployment,
             invocation.function,
             invocation.input,
             invocation.principal,
             invocation.trace,
-            invocation.attempt,
-            invocation.keep,
-            invocation.lease_until,
+            str(invocation.attempt),
+            "t" if invocation.keep else "f",
+            None if invocation.lease_until is None else invocation.lease_until.isoformat(),
             invocation.deferred,
         )
         try:
-            text = await self._value(session, _INVOKE, parameters)
+            text = await self._value(_INVOKE, parameters, session)
         except psycopg.Error as error:
             if error.sqlstate == DUPLICATE:
                 raise DuplicateOperation(
@@ -124,6 +126,7 @@ class PostgresEngine:
                     return await self.invoke(invocation)
                 raise self._unsuitable_session(invocation, error) from error
             raise translate(error) from error
+        assert text is not None  # apiary.invoke returns a document
         outcome = _outcome(text)
         if session.deployment not in (None, outcome.deployment):
             self._sessions.pop(key, None)  # another version serves: learn anew
@@ -143,13 +146,13 @@ class PostgresEngine:
         """The recorded outcome of this operation, or None; see `Engine.recorded`."""
         parameters = (
             invocation.run_id,
-            invocation.seq,
+            str(invocation.seq),
             invocation.application,
             invocation.function,
             invocation.input,
         )
         try:
-            text = await self._value(_PLATFORM, _RECORDED, parameters)
+            text = await self._value(_RECORDED, parameters, _PLATFORM)
         except psycopg.Error as error:
             raise translate(error) from error
         return None if text is None else _outcome(text)
@@ -166,8 +169,8 @@ class PostgresEngine:
         }
         parameters = (
             invocation.run_id,
-            invocation.seq,
-            invocation.attempt,
+            str(invocation.seq),
+            str(invocation.attempt),
             "function",
             invocation.function,
             invocation.application,
@@ -175,11 +178,11 @@ class PostgresEngine:
             invocation.principal,
             status,
             json.dumps(document, default=str),
-            started_at,
+            started_at.isoformat(),
             invocation.trace,
         )
         try:
-            await self._value(_PLATFORM, _LOG_ATTEMPT, parameters)
+            await self._value(_LOG_ATTEMPT, parameters, _PLATFORM)
         except psycopg.Error as failed:
             raise translate(failed) from failed
 
@@ -210,18 +213,30 @@ class PostgresEngine:
             async with pool.connection(self.settings.acquire_timeout_s) as connection:
                 yield connection
         except PoolTimeout as error:
-            raise UnavailableError(
-                f"no database connection within {self.settings.acquire_timeout_s:g} s",
-                hint="the database is away, or every connection of the pool is busy",
-            ) from error
+            raise self._no_connection() from error
 
-    async def _value(self, session: _Session, statement: str, parameters: tuple[Any, ...]) -> Any:
+    def _no_connection(self) -> UnavailableError:
+        return UnavailableError(
+            f"no database connection within {self.settings.acquire_timeout_s:g} s",
+            hint="the database is away, or every connection of the pool is busy",
+        )
+
+    async def _value(
+        self, statement: Statement, parameters: tuple[str | None, ...], session: _Session
+    ) -> str | None:
+        """Run a statement on a connection that suits; it is a transaction of its own."""
+        isolation = session.isolation
+        pool = self._pools.get(isolation) or await self._open_pool(isolation)
         try:
-            async with self.connection(session.isolation) as connection:
+            # Not `connection`: in autocommit mode there is nothing to commit or to roll back.
+            connection = await pool.getconn(self.settings.acquire_timeout_s)
+            try:
                 await self._set_timeout(connection, session.timeout_ms)
-                cursor = await connection.execute(statement, parameters)
-                row = await cursor.fetchone()
-                return row[0] if row else None
+                return await statement.value(connection, parameters)
+            finally:
+                await pool.putconn(connection)
+        except PoolTimeout as error:
+            raise self._no_connection() from error
         except psycopg.Error as error:
             if is_connection_failure(error):
                 await self.recover()
@@ -239,11 +254,11 @@ class PostgresEngine:
     async def _set_timeout(self, connection: Connection, timeout_ms: int | None) -> None:
         """Give the session another statement timeout, only where it differs from what it has."""
         wanted_ms = timeout_ms or self._default_timeout_ms
-        if self._timeouts_ms.get(connection, self._default_timeout_ms) != wanted_ms:
+        if (connection.timeout_ms or self._default_timeout_ms) != wanted_ms:
             await connection.execute(
                 sql.SQL("SET statement_timeout = {}").format(sql.Literal(wanted_ms))
             )
-            self._timeouts_ms[connection] = wanted_ms
+            connection.timeout_ms = wanted_ms
 
     async def _open_pool(self, isolation: str) -> AsyncConnectionPool[Connection]:
         async with self._lock:
@@ -264,8 +279,10 @@ class PostgresEngine:
                 )
                 pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
                     self.url,
+                    connection_class=PooledConnection,
                     kwargs={
                         "autocommit": True,
+                        "client_encoding": "UTF8",  # as `statements` writes and reads
                         "options": options,
                         "application_name": self.settings.application_name,
                         "context": _ADAPTERS,

@@ -74,6 +74,8 @@ class Invoker:
         checked_run_id(invocation.run_id)
         started_at = datetime.now(UTC)
         try:
+            if deadline_s is None:
+                return await self._until_outcome(invocation, fresh)
             async with asyncio.timeout(deadline_s):
                 return await self._until_outcome(invocation, fresh)
         except TimeoutError:

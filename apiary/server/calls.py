@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -29,21 +29,23 @@ _TRACE_KEYS = ("traceparent", "tracestate")
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
+Metadata = Iterable[tuple[str, str | bytes]]
 S = TypeVar("S", bound="Gated")
 
 
 class Call:
     """One call being served."""
 
-    __slots__ = ("context", "principal")
+    __slots__ = ("_sent", "context", "principal")
 
-    def __init__(self, context: Context, principal: Principal) -> None:
+    def __init__(self, context: Context, principal: Principal, sent: Metadata) -> None:
         self.context = context
         self.principal = principal
+        self._sent = sent
 
     def metadata(self, name: str) -> str | None:
         """A text that the client sent as metadata."""
-        return _metadata(self.context, name)
+        return _text(self._sent, name)
 
     def name_run(self, run_id: str) -> None:
         """Tell the client the run's id, whatever comes of it."""
@@ -79,13 +81,14 @@ class Gate:
                 "this server is stopping and takes no new calls",
                 hint="repeat the call with the same run id, here later or at another server",
             )
+        sent = context.invocation_metadata() or ()  # gRPC makes it anew each time
         principal = LOCAL
         if self._tokens is not None:
-            principal = self._tokens.authenticate(_metadata(context, "authorization"))
+            principal = self._tokens.authenticate(_text(sent, "authorization"))
         principal.require(role)
         self._inside.add(asyncio.current_task())
         self._empty.clear()
-        return Call(context, principal)
+        return Call(context, principal, sent)
 
     def leave(self) -> None:
         """A call has ended."""
@@ -225,8 +228,8 @@ async def _abort(context: Context, error: ApiaryError) -> None:
     await context.abort(code_of(error), status.message, trailing)
 
 
-def _metadata(context: Context, name: str) -> str | None:
-    for key, value in context.invocation_metadata() or ():
+def _text(sent: Metadata, name: str) -> str | None:
+    for key, value in sent:
         if key == name:
             return value if isinstance(value, str) else value.decode()
     return None

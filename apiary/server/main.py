@@ -12,10 +12,10 @@ import os
 import signal
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
@@ -36,8 +36,10 @@ from ..execution.scheduling import Scheduler
 from ..execution.starting import Starter
 from ..execution.topics import Topics
 from ..execution.watching import Watcher
+from ..loops import run_main
 from ..proto.apiary.v1 import apiary_pb2, apiary_pb2_grpc
 from ..telemetry import Telemetry, from_environment
+from .addresses import cannot_listen, is_path
 from .calls import Gate
 from .deployer import Deployer
 from .health import Health
@@ -48,7 +50,7 @@ from .service import ApiaryService
 from .settings import ServerSettings
 from .workflow_service import Parts, WorkflowsService
 
-__all__ = ["Server", "serve"]
+__all__ = ["Server", "serve", "serve_until"]
 
 SERVICES = tuple(
     apiary_pb2.DESCRIPTOR.services_by_name[name].full_name for name in ("Apiary", "Workflows")
@@ -208,14 +210,15 @@ class Server:
                 ("grpc.max_receive_message_length", limit),
                 ("grpc.max_send_message_length", limit),
                 # Two servers must not share a port without knowing of each other.
-                ("grpc.so_reuseport", 0),
+                ("grpc.so_reuseport", int(self.settings.shares_port)),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
             ]
         )
-        apiary_pb2_grpc.add_ApiaryServicer_to_server(service, server)  # type: ignore[no-untyped-call]
-        apiary_pb2_grpc.add_WorkflowsServicer_to_server(workflows, server)  # type: ignore[no-untyped-call]
-        health_pb2_grpc.add_HealthServicer_to_server(watched.servicer, server)
+        found_by_name = _FoundByName(server)
+        apiary_pb2_grpc.add_ApiaryServicer_to_server(service, found_by_name)  # type: ignore[no-untyped-call]
+        apiary_pb2_grpc.add_WorkflowsServicer_to_server(workflows, found_by_name)  # type: ignore[no-untyped-call]
+        health_pb2_grpc.add_HealthServicer_to_server(watched.servicer, found_by_name)
         reflection.enable_server_reflection(
             (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server
         )
@@ -232,14 +235,24 @@ class Server:
             else:
                 port = server.add_secure_port(address, credentials)
         except RuntimeError as error:
-            raise ConfigurationError(
-                f"cannot listen on {address}: the address is in use, or not of this machine",
-                hint="stop what listens there, or choose another address (port 0 takes a free one)",
-                address=address,
-            ) from error
-        if address.startswith("unix"):
+            raise cannot_listen(address) from error
+        if is_path(address):
             return address
         return f"{address.rpartition(':')[0]}:{port}"
+
+
+class _FoundByName:
+    """What generated code adds services to, without registering each method with gRPC's core.
+
+    For each registered method the server keeps a future, and waits on all of them anew at every
+    call: with forty methods that costs ten times what finding a method by its name does.
+    """
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self.add_generic_rpc_handlers = server.add_generic_rpc_handlers
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        """Nothing: their generic handler finds them."""
 
 
 def _credentials(settings: ServerSettings) -> grpc.ServerCredentials | None:
@@ -276,14 +289,23 @@ def serve(settings: ServerSettings, started: Callable[[Server], None] | None = N
 
     ``started`` is called when the server listens.
     """
-    asyncio.run(_serve(settings, started))
+    run_main(serve_until(asyncio.Event(), settings, started))
 
 
-async def _serve(settings: ServerSettings, started: Callable[[Server], None] | None) -> None:
-    stopping = asyncio.Event()
+async def serve_until(
+    stopping: asyncio.Event, settings: ServerSettings, started: Callable[[Server], None] | None
+) -> None:
+    """Serve until ``stopping`` is set, by a signal or by others; a second signal ends the process.
+
+    ``started`` is called when the server listens.
+    """
+
+    signals = 0  # counted by themselves: what else stops it may come at the same time
 
     def on_signal(number: int) -> None:
-        if stopping.is_set():
+        nonlocal signals
+        signals += 1
+        if signals > 1:
             os._exit(128 + number)
         stopping.set()
 

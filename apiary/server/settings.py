@@ -22,6 +22,7 @@ class ServerSettings:
     database_url: str  # of the runtime role: a member of apiary_runtime
     deploy_url: str | None = None  # of a member of apiary_deployer; None: it cannot deploy
     address: str = DEFAULT_ADDRESS  # host:port, [v6]:port or unix:path; port 0: any free one
+    shares_port: bool = False  # with other processes of the same server, see `processes`
     tokens: Tokens | None = None  # None: whoever reaches the address may do everything
     tls_certificate: Path | None = None  # PEM chain
     tls_key: Path | None = None

@@ -13,10 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
+from apiary.authoring.application import Application
+from apiary.authoring.bundle import build_bundle
 from apiary.cli.devstate import DevRecord, running_dev
 from apiary.cli.scaffold import write_application
+from apiary.testing import TestServer
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 START_TIMEOUT_S = 120.0
@@ -160,3 +164,20 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     finally:
         if dev.process is not None and dev.process.poll() is None:
             dev.stop()
+
+
+@pytest.fixture
+def login_url(apiary_server: TestServer, tmp_path: Path) -> Iterator[str]:
+    """A database with a guestbook, as a login of the runtime role."""
+    write_application(tmp_path / "guestbook", "guestbook")
+    bundle = build_bundle(Application.read(tmp_path / "guestbook"))
+    name = apiary_server.create_database(bundle)
+    with psycopg.connect(apiary_server.url(name), autocommit=True) as connection:
+        connection.execute("DROP ROLE IF EXISTS serve_test")
+        connection.execute("CREATE ROLE serve_test LOGIN PASSWORD 'serve' IN ROLE apiary_runtime")
+        yield psycopg.conninfo.make_conninfo(
+            apiary_server.url(name), user="serve_test", password="serve"
+        )
+    apiary_server.drop_database(name)
+    with psycopg.connect(apiary_server.admin_url, autocommit=True) as connection:
+        connection.execute("DROP ROLE serve_test")

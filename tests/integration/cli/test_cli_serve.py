@@ -5,35 +5,11 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
-import pytest
-
-from apiary.authoring.application import Application
-from apiary.authoring.bundle import build_bundle
-from apiary.cli.scaffold import write_application
 from apiary.testing import TestServer
 
 from .conftest import apiary, environment
-
-
-@pytest.fixture
-def login_url(apiary_server: TestServer, tmp_path: Path) -> Iterator[str]:
-    """A database with a guestbook, as a login of the runtime role."""
-    write_application(tmp_path / "guestbook", "guestbook")
-    bundle = build_bundle(Application.read(tmp_path / "guestbook"))
-    name = apiary_server.create_database(bundle)
-    with psycopg.connect(apiary_server.url(name), autocommit=True) as connection:
-        connection.execute("DROP ROLE IF EXISTS serve_test")
-        connection.execute("CREATE ROLE serve_test LOGIN PASSWORD 'serve' IN ROLE apiary_runtime")
-        yield psycopg.conninfo.make_conninfo(
-            apiary_server.url(name), user="serve_test", password="serve"
-        )
-    apiary_server.drop_database(name)
-    with psycopg.connect(apiary_server.admin_url, autocommit=True) as connection:
-        connection.execute("DROP ROLE serve_test")
 
 
 def test_a_server_takes_known_tokens_only_and_ends_cleanly(login_url: str, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from apiary.engine.base import Invocation, Outcome
+from apiary.engine.statements import Statement
 from apiary.errors import ApiaryError, Cancelled, DeadlineExceeded
 from apiary.local import PrivateCluster
 from apiary.testing import FAST_SETTINGS, Platform, TestServer
@@ -242,12 +243,12 @@ def test_a_loop_in_a_terminated_backend_ends(slow: Platform, wait_until: WaitUnt
 def test_a_reply_that_is_lost_after_the_commit_is_read_from_the_record(
     slow: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lost: list[str] = []
+    lost: list[Statement] = []
     value = slow.engine._value
 
-    async def losing(session: Any, statement: str, parameters: Any) -> Any:
-        result = await value(session, statement, parameters)
-        if "apiary.invoke" in statement and not lost:
+    async def losing(statement: Statement, parameters: Any, session: Any) -> Any:
+        result = await value(statement, parameters, session)
+        if b"apiary.invoke" in statement.text and not lost:
             lost.append(statement)
             raise psycopg.OperationalError("server closed the connection unexpectedly")
         return result
