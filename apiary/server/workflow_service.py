@@ -111,9 +111,11 @@ class WorkflowsService(Gated, apiary_pb2_grpc.WorkflowsServicer):
     async def WatchRun(
         self, request: pb.WatchRunRequest, call: Call
     ) -> AsyncGenerator[pb.RunEvent, None]:
-        """The run as it is, then its changes until it ends."""
+        """The run as it is, then its changes until it ends; or only what it comes to."""
         run_id = checked_run_id(request.run_id)
-        async with aclosing(self._parts.watcher.changes(run_id)) as changes:
+        watcher = self._parts.watcher
+        watched = watcher.settled(run_id) if request.settled_only else watcher.changes(run_id)
+        async with aclosing(watched) as changes:
             async for change in changes:
                 yield change_message(change)
 
