@@ -104,7 +104,7 @@ def test_where_notifications_do_not_arrive_polling_does_the_work(
 
 @pytest.mark.campaign
 def test_the_full_recovery(lab: Lab, record_property: Any) -> None:
-    _recover(lab, 500, 2000, 900.0, record_property)
+    _recover(lab, 500, 2000, 170.0, record_property)
 
 
 def test_recovery_is_bounded_and_fails_nothing(lab: Lab, record_property: Any) -> None:
