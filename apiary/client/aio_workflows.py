@@ -248,6 +248,9 @@ class AsyncWorkflowCalls(ABC):
         """Start the runs of the slots in (since, until] that have not fired; returns their ids."""
         return await self._send(wanted.backfill(name, since, until))
 
+    def _settling(self, run_id: str, timeout_s: float | None) -> AsyncGenerator[RunEvent, None]:
+        return self._follow(wanted.watch(run_id, timeout_s, settled_only=True))
+
     async def _run(self, run_id: str) -> Run:
         return await self._send(get_run(run_id))
 
@@ -280,7 +283,7 @@ class AsyncRunHandle(Generic[R]):
         """
         last: Run | None = None
         try:
-            async with aclosing(self._client.watch(self.run_id, timeout_s)) as events:
+            async with aclosing(self._client._settling(self.run_id, timeout_s)) as events:
                 async for event in events:
                     last = event.run or last
                     if last is not None and last.status == "STUCK":

@@ -234,9 +234,9 @@ class EventFeed:
         return RunEvent(progress=progress)
 
 
-def watch(run_id: str, timeout_s: float | None) -> EventFeed:
-    """The changes of a run until it ends."""
-    message = pb.WatchRunRequest(run_id=run_id)
+def watch(run_id: str, timeout_s: float | None, *, settled_only: bool = False) -> EventFeed:
+    """The changes of a run until it ends; or only the run as it is, and as it settles."""
+    message = pb.WatchRunRequest(run_id=run_id, settled_only=settled_only)
     return EventFeed(
         Request("WatchRun", message, lambda answer: answer, timeout_s=timeout_s, cut_in_time=True)
     )

@@ -244,6 +244,9 @@ class WorkflowCalls(ABC):
         """Start the runs of the slots in (since, until] that have not fired; returns their ids."""
         return self._send(wanted.backfill(name, since, until))
 
+    def _settling(self, run_id: str, timeout_s: float | None) -> Generator[RunEvent, None, None]:
+        return self._follow(wanted.watch(run_id, timeout_s, settled_only=True))
+
     def _run(self, run_id: str) -> Run:
         return self._send(get_run(run_id))
 
@@ -274,7 +277,7 @@ class RunHandle(Generic[R]):
         """
         last: Run | None = None
         try:
-            with closing(self._client.watch(self.run_id, timeout_s)) as events:
+            with closing(self._client._settling(self.run_id, timeout_s)) as events:
                 for event in events:
                     last = event.run or last
                     if last is not None and last.status == "STUCK":

@@ -6,20 +6,26 @@ import base64
 import binascii
 import difflib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import psycopg
 from psycopg.rows import DictRow, dict_row
 from sqlalchemy import (
+    ARRAY,
+    Compiled,
     CompoundSelect,
     DateTime,
     Dialect,
+    Integer,
     Select,
     Text,
+    all_,
     and_,
+    bindparam,
     cast,
     exists,
     func,
@@ -200,8 +206,7 @@ class Catalogue:
 
     async def run_alone(self, run_id: str) -> RunRow:
         """One run without its operations; NotFound when there is none."""
-        runs = _runs(detailed=True).subquery()
-        rows = await self._rows(select(runs).where(runs.c.run_id == run_id))
+        rows = await self._send(_run_by_id(), {"run_id": run_id})
         if not rows:
             raise NotFound(
                 f"no run {run_id!r}",
@@ -213,13 +218,8 @@ class Catalogue:
 
     async def new_operations(self, run_id: str, after: int, seen: set[int]) -> list[OperationRow]:
         """The recorded operations beyond number ``after``, but for those in ``seen``."""
-        operation = tables.operation
-        statement = (
-            _recorded_operations(run_id)
-            .where(operation.c.seq > after, operation.c.seq.not_in(sorted(seen)))
-            .order_by(operation.c.seq)
-        )
-        return [OperationRow(**row) for row in await self._rows(statement)]
+        values = {"run_id": run_id, "after": after, "seen": sorted(seen)}
+        return [OperationRow(**row) for row in await self._send(_operations_after(), values)]
 
     async def runs(self, wanted: RunFilter, *, size: int, token: str = "") -> Page:
         """A page of at most ``size`` runs, newest first; BadArgument for a wrong filter."""
@@ -260,11 +260,14 @@ class Catalogue:
         )
 
     async def _rows(self, statement: Select[Any] | CompoundSelect[Any]) -> list[DictRow]:
-        compiled = statement.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})
+        return await self._send(_compiled(statement), {})
+
+    async def _send(self, statement: Compiled, values: Mapping[str, Any]) -> list[DictRow]:
+        parameters = statement.construct_params(values)
         try:
             async with self._engine.connection() as connection:
                 cursor = connection.cursor(row_factory=dict_row)
-                await cursor.execute(str(compiled).encode(), compiled.params)
+                await cursor.execute(statement.string.encode(), parameters)
                 return await cursor.fetchall()
         except psycopg.Error as error:
             raise translate(error) from error
@@ -372,7 +375,30 @@ def _texts(table: Any, *names: str) -> list[Any]:
     return [cast(table.c[name], Text).label(name) for name in names]
 
 
-def _recorded_operations(run_id: str) -> Select[Any]:
+# What everybody who waits for a run asks: compiled once, as composing it costs more than asking.
+
+
+@cache
+def _run_by_id() -> Compiled:
+    runs = _runs(detailed=True).subquery()
+    return _compiled(select(runs).where(runs.c.run_id == bindparam("run_id", type_=Text)))
+
+
+@cache
+def _operations_after() -> Compiled:
+    operation = tables.operation
+    statement = _recorded_operations(bindparam("run_id", type_=Text)).where(
+        operation.c.seq > bindparam("after", type_=Integer),
+        operation.c.seq != all_(bindparam("seen", type_=ARRAY(Integer))),
+    )
+    return _compiled(statement.order_by(operation.c.seq))
+
+
+def _compiled(statement: Select[Any] | CompoundSelect[Any]) -> Compiled:
+    return statement.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})
+
+
+def _recorded_operations(run_id: Any) -> Select[Any]:
     operation = tables.operation
     return select(
         operation.c.seq,

@@ -21,7 +21,11 @@ from ..errors import ApiaryError, NotFound
 from .postgres import PostgresEngine
 from .sqlstates import is_conflict, translate
 
-__all__ = ["ClaimedRun", "Look", "RunOutcome", "RunStore", "StartRequest"]
+__all__ = ["ClaimedRun", "Look", "RunOutcome", "RunStore", "StartRequest", "Superseded"]
+
+
+class Superseded(Exception):
+    """The deployment that a start took for the current one is not that: nothing was started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +51,7 @@ class StartRequest:
     parent_run_id: str | None = None
     parent_seq: int | None = None
     parent_epoch: int | None = None  # which the starter holds
+    if_current: bool = False  # only if the deployment is its application's current one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,11 +117,15 @@ _CLAIMED = (
     " coalesce(seed, run_id) AS seed, ready_at AS lease_until"
 )
 _START = (
-    "SELECT run_id, created, status, output, error FROM apiary.start_run("
+    "SELECT started.run_id, created, status, output, error FROM apiary.start_run("
     "%(run_id)s, %(application)s, %(deployment)s, %(workflow)s, %(in_database)s, %(input)s::json,"
     " %(input_digest)s, %(principal)s, %(trace)s, %(queue)s, %(priority)s, %(queue_key)s,"
     " %(deduplication)s, %(start_at)s, %(deadline)s, %(max_adoptions)s, %(parent_run_id)s,"
-    " %(parent_seq)s, %(parent_epoch)s, NULL, NULL)"
+    " %(parent_seq)s, %(parent_epoch)s, NULL, NULL) AS started"
+)
+_START_IF_CURRENT = (
+    _START.replace(" FROM ", " FROM apiary.application a CROSS JOIN LATERAL ", 1)
+    + " WHERE a.name = %(application)s AND a.current = %(deployment)s"
 )
 
 
@@ -127,10 +136,17 @@ class RunStore:
         self._engine = engine
 
     async def start(self, request: StartRequest) -> RunOutcome:
-        """Queue a run, or find the one that has its id; IdempotencyMismatch for another input."""
+        """Queue a run, or find the one that has its id; IdempotencyMismatch for another input.
+
+        Superseded if it was to be started ``if_current``, and another deployment is.
+        """
         values = _fields(request)
         values["input"] = json.dumps(request.input)
-        run_id, created, status, output, error = (await self._rows(_START, values))[0]
+        statement = _START_IF_CURRENT if request.if_current else _START
+        rows = await self._rows(statement, values)
+        if not rows:
+            raise Superseded(request.deployment)
+        run_id, created, status, output, error = rows[0]
         return RunOutcome(run_id=run_id, created=created, status=status, output=output, error=error)
 
     async def run_in_database(

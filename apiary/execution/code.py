@@ -30,16 +30,21 @@ class WorkflowEntry:
 
 
 class CodeCache:
-    """Loads each deployment once per process; the current deployment is asked for each time."""
+    """Loads each deployment, and finds each of its workflows, once per process."""
 
     def __init__(self, engine: PostgresEngine) -> None:
         self._engine = engine
         self._codes: dict[str, DeploymentCode] = {}
+        self._currents: dict[str, str] = {}
         self._workflows: dict[tuple[str, str], WorkflowEntry] = {}
+        self._found: dict[tuple[str, str], Workflow[..., object]] = {}
         self._lock = asyncio.Lock()
 
     async def code(self, deployment: str) -> DeploymentCode:
         """The code of a deployment; NotFound when the database has none of that id."""
+        known = self._codes.get(deployment)
+        if known is not None:
+            return known
         async with self._lock:
             if deployment not in self._codes:
                 rows = await self._rows(
@@ -72,7 +77,12 @@ class CodeCache:
                 kind="application",
                 name=application,
             )
-        return str(rows[0][0])
+        current = self._currents[application] = str(rows[0][0])
+        return current
+
+    def last_current(self, application: str) -> str | None:
+        """What `current` answered last; another deployment may serve by now."""
+        return self._currents.get(application)
 
     async def entry(self, deployment: str, name: str) -> WorkflowEntry:
         """The catalogue's entry of a workflow."""
@@ -104,6 +114,9 @@ class CodeCache:
 
     async def workflow(self, deployment: str, name: str) -> Workflow[..., object]:
         """The workflow itself; ConfigurationError when its module cannot be imported here."""
+        known = self._found.get((deployment, name))
+        if known is not None:
+            return known
         entry = await self.entry(deployment, name)
         code = await self.code(deployment)
         try:
@@ -116,6 +129,7 @@ class CodeCache:
             ) from error
         if not isinstance(found, Workflow):
             raise NotFound(f"{name} is a {found.kind}, not a workflow", kind="workflow", name=name)
+        self._found[deployment, name] = found
         return found
 
     async def _rows(self, statement: str, values: list[str]) -> list[tuple[Any, ...]]:

@@ -32,6 +32,7 @@ from ..errors import (
 )
 from .code import CodeCache
 from .crashpoints import crash_point
+from .ending import end_tasks
 from .invoking import Invoker
 from .listening import CONTROL, READY, Listener
 from .operations import Abandoned
@@ -41,6 +42,7 @@ from .scheduling import Scheduler
 from .starting import Starter
 from .steps import StepRunner
 from .threads import run_code
+from .workers import Workers
 
 __all__ = ["Executor", "ExecutorSettings"]
 
@@ -64,6 +66,15 @@ class ExecutorSettings:
     queues: Sequence[str] | None = None  # None: all, and runs without a queue
 
 
+def _are_all(claimed: Sequence[ClaimedRun]) -> bool:
+    """Whether a look would tell nothing that claiming these runs has not told.
+
+    Having found none, it would tell when there will be one; and so it would for a queue, whose
+    limits may let the next run start at some time.
+    """
+    return bool(claimed) and all(run.queue is None for run in claimed)
+
+
 class Executor:
     """One executor, on the running event loop."""
 
@@ -83,14 +94,18 @@ class Executor:
         self.store = RunStore(engine)
         self._code = CodeCache(engine)
         self.starter = Starter(self.store, self._code)
+        self._workers = Workers()
         self._steps = StepRunner(
-            threads=self.settings.step_threads, processes=self.settings.step_processes
+            self._workers,
+            threads=self.settings.step_threads,
+            processes=self.settings.step_processes,
         )
         self._running: dict[str, tuple[RunContext, asyncio.Task[None]]] = {}
         self._driving: set[asyncio.Task[None]] = set()
         self.scheduler = Scheduler(engine, self.store, self.starter)
         self._wake = asyncio.Event()
-        self._wait_s = self.settings.poll_s
+        self._ready = False  # a run may be there to be claimed
+        self._look_at = 0.0  # when time alone may have made something due; of the loop's clock
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
         self._renewing: set[asyncio.Task[None]] = set()
@@ -103,16 +118,17 @@ class Executor:
             invoker=Invoker(self._engine),
             starter=self.starter,
             steps=self._steps,
+            workers=self._workers,
             executor=self._identity,
             function_timeout_s=self._engine.settings.statement_timeout_s,
         )
         await self._listener.start()
         self._unsubscribe = [
-            self._listener.subscribe(READY, lambda _: self._wake.set()),
+            self._listener.subscribe(READY, self._on_ready),
             self._listener.subscribe(CONTROL, self._on_control),
         ]
         self._tasks = [
-            asyncio.create_task(self._for_ever(self._look, self._pause)),
+            asyncio.create_task(self._for_ever(self._work, self._pause)),
             asyncio.create_task(
                 self._for_ever(self._renew, self._pause_between_renewals, also_draining=True)
             ),
@@ -139,9 +155,10 @@ class Executor:
         self._stopping = True
         for context, _ in list(self._running.values()):
             context.abandon(Abandoned("the executor ends"))
-        ending = [*self._tasks, *self._renewing, *self._driving]
+        ending = [*self._renewing, *self._driving]
         for task in ending:
             task.cancel()
+        await end_tasks(self._tasks)
         await asyncio.gather(*ending, return_exceptions=True)
         for unsubscribe in getattr(self, "_unsubscribe", []):
             unsubscribe()
@@ -176,39 +193,80 @@ class Executor:
             queues=self.settings.queues,
         )
 
-    async def _look(self) -> None:
-        """Do what is due: deadlines, schedules, runs that may move."""
+    async def _work(self) -> None:
+        """Claim what a notification told of; look for what is due when that may not be all."""
         self._wake.clear()
+        claimed: list[ClaimedRun] | None = None
+        if self._ready and self._room > 0:
+            claimed = await self._claim()
+            if _are_all(claimed) and self._loop_time() < self._look_at:
+                return
+        # An upper bound; what is told of meanwhile (`_look_within`) may not be in the answer.
+        self._look_at = self._loop_time() + self.settings.poll_s
         look = await self.store.look()
-        self._wait_s = look.wait_s(self.settings.poll_s)
+        self._look_within(timedelta(seconds=look.wait_s(self.settings.poll_s)))
         if look.is_due(look.deadline):
             await self.store.time_out()
         if look.is_due(look.schedule_at):
             await self.scheduler.fire_due()
-            self._wake.set()
-        room = self.settings.concurrency - len(self._driving)
-        if room <= 0 or self._stopping or not look.is_due(look.ready_at):
-            return
+            self._on_ready()
+            self._look_at = self._loop_time()  # for the slots after these
+        if look.is_due(look.ready_at) and self._room > 0 and claimed != []:
+            claimed = await self._claim()
+            if claimed and not _are_all(claimed):
+                self._look_within(timedelta(0))
+
+    @property
+    def _room(self) -> int:
+        """How many more runs may be driven."""
+        return 0 if self._stopping else self.settings.concurrency - len(self._driving)
+
+    async def _claim(self) -> list[ClaimedRun]:
+        """Claim runs, as many as there is room for, and drive them."""
+        room = self._room
+        self._ready = False
         claimed = await self.store.claim(
             self._identity, room, self._lease, self.settings.applications, self.settings.queues
         )
         if claimed:
             crash_point("claimed")
         for run in claimed:
+            if run.deadline is not None:
+                self._look_within(run.deadline - (run.lease_until - self._lease))
             task = asyncio.create_task(self._drive(run))
             self._driving.add(task)
             task.add_done_callback(self._driven)
-        if claimed:
-            self._wake.set()  # there may be more, or something that is due later
+        if len(claimed) == room:  # there may be more, for when there is room again
+            self._ready = True
+            if self._room > 0:
+                self._wake.set()
+        return claimed
 
     def _driven(self, task: asyncio.Task[None]) -> None:
         self._driving.discard(task)
-        self._wake.set()  # there is room for another run
+        if not self._listener.works:  # nothing tells of what this run has made ready
+            self._ready = True
+        if self._ready:
+            self._wake.set()  # there is room for another run
+
+    def _on_ready(self, _payload: str = "") -> None:
+        self._ready = True
+        self._wake.set()
+
+    def _look_within(self, wait: timedelta) -> None:
+        """Something will be due then, by the database's clock."""
+        look_at = self._loop_time() + max(0.0, wait.total_seconds())
+        if look_at < self._look_at:
+            self._look_at = look_at
+            self._wake.set()
+
+    def _loop_time(self) -> float:
+        return self._services.loop.time()
 
     async def _pause(self) -> None:
         """Until a notification, the next timer, or the next look."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.01, self._wait_s)):
+            async with asyncio.timeout(max(0.01, self._look_at - self._loop_time())):
                 await self._wake.wait()
 
     async def _renew(self) -> None:
@@ -310,6 +368,8 @@ class Executor:
                 run.run_id, run.epoch, waiting.waiting_for, waiting.wake_at, operations
             )
             crash_point("park-after")
+            if waiting.wake_at is not None:
+                self._look_within(waiting.wake_at - context.database_now())
         elif isinstance(error, Abandoned):
             await self._give_up(run, context)
         else:

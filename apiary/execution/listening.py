@@ -12,11 +12,12 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import psycopg
 from psycopg import AsyncConnection, sql
+
+from .ending import end_tasks
 
 __all__ = ["CHANGED", "CONTROL", "READY", "Listener"]
 
@@ -26,7 +27,7 @@ READY = "apiary_ready"  # a run may be claimed
 CHANGED = "apiary_changed"  # a run's status, events, streams or progress; payload: its hash
 CONTROL = "apiary_control"  # a run was cancelled or timed out; payload: its hash
 _PROBE = "apiary_probe"
-_CHANNELS = (READY, CHANGED, CONTROL, _PROBE)
+_CHANNELS = (READY, CHANGED, CONTROL)
 _PROBE_TIMEOUT_S = 2.0
 _MAX_RECONNECT_S = 2.0
 # A server that has vanished without a word is noticed within half a minute.
@@ -47,6 +48,7 @@ class Listener:
         self._application_name = application_name
         self._callbacks: dict[str, set[Callback]] = defaultdict(set)
         self._task: asyncio.Task[None] | None = None
+        self._channels: set[str] | None = None  # that the connection listens to
         self.reconnects = 0
         self.works = False  # whether notifications arrive
         self._said_unusable = False
@@ -60,9 +62,7 @@ class Listener:
     async def close(self) -> None:
         """Stop."""
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await end_tasks([self._task])
             self._task = None
 
     def subscribe(self, channel: str, callback: Callback) -> Callable[[], None]:
@@ -71,6 +71,9 @@ class Listener:
         It is called with an empty payload when notifications may have been missed.
         """
         self._callbacks[channel].add(callback)
+        if self._task is not None and self._channels is not None and channel not in self._channels:
+            self._task.cancel()  # what it listens to is said when it connects
+            self._task = asyncio.create_task(self._listen_for_ever())
         return lambda: self._callbacks[channel].discard(callback)
 
     async def _listen_for_ever(self) -> None:
@@ -92,10 +95,12 @@ class Listener:
         self.reconnects += self._connected
         self._connected = True
         async with connection:
-            for channel in _CHANNELS:
+            # A process is woken by what it waits for, not by all that goes on.
+            channels = self._channels = {name for name in _CHANNELS if self._callbacks[name]}
+            for channel in (*channels, _PROBE):
                 await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
             await self._probe(connection)
-            for channel in (READY, CHANGED, CONTROL):
+            for channel in channels:
                 self._deliver(channel, "")
             async for notification in connection.notifies():
                 self._deliver(notification.channel, notification.payload)

@@ -33,6 +33,7 @@ from .replay import OperationRecord, Replay
 from .starting import Starter
 from .steps import StepRunner
 from .turns import Turns
+from .workers import Workers
 
 __all__ = ["RunContext", "Services"]
 
@@ -48,6 +49,7 @@ class Services:
     invoker: Invoker
     starter: Starter
     steps: StepRunner
+    workers: Workers
     executor: str  # under which name it holds runs
     function_timeout_s: float  # of a function that states none
 
@@ -80,7 +82,8 @@ class RunContext(Context):
         self._under_way = 0  # operations begun and not ended
         self._lock = threading.Lock()  # over _under_way: the code's thread and the loop count
         self._gone: BaseException | None = None  # why nothing more may be done
-        self.stopped = asyncio.Event()  # the code is to end; set on the loop
+        # The code is to end; set on the loop.
+        self.stopped: asyncio.Future[Any] = services.loop.create_future()
         self._suspended: Suspended | None = None
         # The database's clock, as the claim told it; executors' own clocks are not trusted.
         self._claimed_at = run.lease_until - lease
@@ -92,7 +95,7 @@ class RunContext(Context):
         """Stop the run here (on the loop): operations are interrupted, its code is unwound."""
         if self._gone is None:
             self._gone = reason
-        self.stopped.set()
+        self._stop_now()
         for task in list(self._tasks):
             task.cancel()
 
@@ -259,7 +262,11 @@ class RunContext(Context):
 
     def _stop(self) -> None:
         """Tell the loop that the code is to end now."""
-        self.services.loop.call_soon_threadsafe(self.stopped.set)
+        self.services.loop.call_soon_threadsafe(self._stop_now)
+
+    def _stop_now(self) -> None:
+        if not self.stopped.done():
+            self.stopped.set_result(None)
 
     def database_now(self) -> datetime:
         """The database's clock."""

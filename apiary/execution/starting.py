@@ -9,7 +9,7 @@ from typing import Any
 
 from ..authoring.values import canonical, digest
 from ..engine.runs import RunOutcome, RunStore, StartRequest
-from ..errors import BadArgument, LeaseLost, PayloadTooLarge
+from ..errors import ApiaryError, BadArgument, LeaseLost, PayloadTooLarge
 from .code import CodeCache
 from .ids import checked_run_id, new_run_id
 
@@ -56,12 +56,44 @@ class Starter:
         options: RunOptions,
     ) -> StartRequest:
         """The request for a run, its input checked against the workflow's signature."""
+        deployment = options.deployment or await self._code.current(application)
+        return await self._request(deployment, workflow, document, principal, options)
+
+    async def prepare_as_before(
+        self,
+        application: str,
+        workflow: str,
+        document: dict[str, Any],
+        principal: str,
+        options: RunOptions,
+    ) -> StartRequest | None:
+        """As `prepare`, for the deployment that was current when that was asked for last.
+
+        It saves asking: the start itself checks that, and raises Superseded. None when that would
+        not do, or the old deployment refuses the request: then `prepare` gives the answer.
+        """
+        deployment = self._code.last_current(application)
+        if deployment is None or options.deployment is not None:
+            return None
+        try:
+            request = await self._request(deployment, workflow, document, principal, options)
+        except ApiaryError:
+            return None
+        return None if request.in_database else replace(request, if_current=True)
+
+    async def _request(
+        self,
+        deployment: str,
+        workflow: str,
+        document: dict[str, Any],
+        principal: str,
+        options: RunOptions,
+    ) -> StartRequest:
         run_id = new_run_id() if options.run_id is None else checked_run_id(options.run_id)
         if options.timeout_s is not None and not options.timeout_s > 0:
             raise BadArgument(
                 f"timeout_s is {options.timeout_s!r}; expected more than 0", path="timeout_s"
             )
-        deployment = options.deployment or await self._code.current(application)
         entry = await self._code.entry(deployment, workflow)
         found = await self._code.workflow(deployment, workflow)
         _, normal = found.signature.normalise(document)

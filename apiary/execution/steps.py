@@ -8,9 +8,7 @@ thread that is deep in C code cannot be stopped: it is left behind, and what it 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import inspect
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,6 +21,7 @@ from ..authoring.loader import DeploymentCode
 from ..authoring.values import codec_for, dumps
 from ..errors import DeadlineExceeded, UsageError
 from .processes import AttemptLate, ProcessPool, StepTask, in_time
+from .workers import Workers
 
 __all__ = ["StepContext", "StepInterrupted", "StepRunner"]
 
@@ -90,7 +89,8 @@ class StepContext(Context):
 class StepRunner:
     """Runs attempts of steps, so many at once."""
 
-    def __init__(self, *, threads: int = 32, processes: int = 2) -> None:
+    def __init__(self, workers: Workers, *, threads: int = 32, processes: int = 2) -> None:
+        self._workers = workers
         self._threads = asyncio.Semaphore(threads)
         self._processes = ProcessPool(processes)
 
@@ -123,14 +123,16 @@ class StepRunner:
         timeout_s: float | None,
     ) -> Any:
         async with self._threads, in_time(timeout_s):
-            return await _run_in_thread(step, kwargs, context)
+            return await _run_in_thread(self._workers, step, kwargs, context)
 
     async def close(self) -> None:
         """End the worker processes."""
         await self._processes.close()
 
 
-async def _run_in_thread(step: Step[..., Any], kwargs: dict[str, Any], context: StepContext) -> Any:
+async def _run_in_thread(
+    workers: Workers, step: Step[..., Any], kwargs: dict[str, Any], context: StepContext
+) -> Any:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
 
@@ -156,18 +158,9 @@ async def _run_in_thread(step: Step[..., Any], kwargs: dict[str, Any], context: 
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, result, error)
 
-    thread = threading.Thread(target=work, name=f"step {step.name}", daemon=True)
-    thread.start()
+    job = workers.run(f"step {step.name}", work)
     try:
         return await done
     except asyncio.CancelledError:
-        interrupt_thread(thread, StepInterrupted)
+        job.interrupt(StepInterrupted)
         raise
-
-
-def interrupt_thread(thread: threading.Thread, exception: type[BaseException]) -> None:
-    """Raise ``exception`` in a thread, at its next bytecode."""
-    if thread.ident is not None and thread.is_alive():
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(thread.ident), ctypes.py_object(exception)
-        )

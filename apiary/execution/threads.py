@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import threading
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +13,6 @@ from ..authoring.decorators import Workflow
 from .calling import require_storable
 from .operations import Abandoned
 from .running import RunContext
-from .steps import interrupt_thread
 
 __all__ = ["run_code"]
 
@@ -27,7 +25,7 @@ _INTERRUPTED_S = 2.0  # for code that was interrupted
 
 
 async def run_code(workflow: Workflow[..., Any], context: RunContext) -> Ended:
-    """Run a workflow's code in a thread of its own until it ends, or its run is given up.
+    """Run a workflow's code in a thread until it ends, or its run is given up.
 
     Code of a run that was given up is unwound by its next call. If it makes none, it is
     interrupted; if it swallows that as well, it is left behind: nothing that it does then counts.
@@ -47,22 +45,17 @@ async def run_code(workflow: Workflow[..., Any], context: RunContext) -> Ended:
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(settle, ended)
 
-    thread = threading.Thread(target=work, name=f"run {context.run.run_id}", daemon=True)
-    thread.start()
+    job = context.services.workers.run(f"run {context.run.run_id}", work)
     try:
-        stopped = asyncio.ensure_future(context.stopped.wait())
-        try:
-            either: list[asyncio.Future[Any]] = [done, stopped]
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopped.cancel()
-        if await _ends_within(done, _UNWINDING_S if not done.done() else 0):
+        either: list[asyncio.Future[Any]] = [done, context.stopped]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if done.done() or await _ends_within(done, _UNWINDING_S):
             return done.result()
-        interrupt_thread(thread, Abandoned)
+        job.interrupt(Abandoned)
         if await _ends_within(done, _INTERRUPTED_S):
             return done.result()
     except asyncio.CancelledError:
-        interrupt_thread(thread, Abandoned)
+        job.interrupt(Abandoned)
         raise
     log.warning("code_left_behind run_id=%s: it swallows interruptions", context.run.run_id)
     return None, Abandoned("the code did not stop")

@@ -19,6 +19,7 @@ import psycopg
 
 from ..engine.postgres import PostgresEngine
 from ..errors import Draining, UnavailableError
+from .ending import end_tasks
 from .listening import CHANGED, Listener
 
 __all__ = ["Topic", "Topics", "Watch"]
@@ -131,9 +132,7 @@ class Topics:
         if self._unsubscribe is not None:
             self._unsubscribe()
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await end_tasks([self._task])
             self._task = None
 
     @asynccontextmanager

@@ -18,6 +18,7 @@ from .topics import Topic, Topics
 __all__ = ["FINISHED", "RunChange", "Watcher"]
 
 FINISHED = ("SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT")
+_SETTLED = (*FINISHED, "STUCK")  # it does not go on by itself
 _BATCH = 100  # values of a stream that are read at once
 
 
@@ -63,6 +64,21 @@ class Watcher:
                     return
                 await watch.changed()
                 run = await self._run(run_id)
+
+    async def settled(self, run_id: str) -> AsyncGenerator[RunChange, None]:
+        """The run as it is, and as it is when it has ended or is stuck; nothing in between.
+
+        NotFound when there is no such run.
+        """
+        async with self._topics.watch(Topic("run", run_id)) as watch:
+            run = await self._run(run_id)
+            yield RunChange(run=run)
+            if run.status in _SETTLED:
+                return
+            while run.status not in _SETTLED:
+                await watch.changed()
+                run = await self._run(run_id)
+            yield RunChange(run=run)
 
     async def _run(self, run_id: str) -> RunRow:
         async with self._topics.reading:

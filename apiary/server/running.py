@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from ..engine.runs import RunOutcome, StartRequest
+from ..engine.runs import RunOutcome, StartRequest, Superseded
 from ..execution.starting import Starter
 
 __all__ = ["StartingRuns"]
@@ -47,6 +47,7 @@ class StartingRuns:
 
     def _ended(self, task: asyncio.Task[RunOutcome]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, Superseded):
             # Whoever waited has been told; this is for the run whose caller has gone.
             log.info("start_failed: %s", error)

@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from ..engine.catalogue import Catalogue
 from ..engine.queues import QueueStore
-from ..engine.runs import RunStore
+from ..engine.runs import RunStore, Superseded
 from ..engine.workflows import WorkflowCatalogue
 from ..errors import BadArgument, NotFound, WrongState
 from ..execution.explaining import Explainer
@@ -111,9 +111,11 @@ class WorkflowsService(Gated, apiary_pb2_grpc.WorkflowsServicer):
     async def WatchRun(
         self, request: pb.WatchRunRequest, call: Call
     ) -> AsyncGenerator[pb.RunEvent, None]:
-        """The run as it is, then its changes until it ends."""
+        """The run as it is, then its changes until it ends; or only what it comes to."""
         run_id = checked_run_id(request.run_id)
-        async with aclosing(self._parts.watcher.changes(run_id)) as changes:
+        watcher = self._parts.watcher
+        watched = watcher.settled(run_id) if request.settled_only else watcher.changes(run_id)
+        async with aclosing(watched) as changes:
             async for change in changes:
                 yield change_message(change)
 
@@ -395,10 +397,15 @@ class WorkflowsService(Gated, apiary_pb2_grpc.WorkflowsServicer):
         call: Call,
         options: RunOptions,
     ) -> pb.StartRunResponse:
+        starter, principal = self._parts.starter, call.principal.name
+        request = await starter.prepare_as_before(
+            application, workflow, document, principal, options
+        )
+        if request is not None:
+            with suppress(Superseded):  # nothing was started: ask which deployment serves now
+                return started_message(request, await self._parts.starting.start(request))
         try:
-            request = await self._parts.starter.prepare(
-                application, workflow, document, call.principal.name, options
-            )
+            request = await starter.prepare(application, workflow, document, principal, options)
         except NotFound as error:
             if error.metadata.get("kind") == "workflow" and options.deployment is None:
                 await self._parts.workflows.workflow(workflow, application)  # tells the nearest

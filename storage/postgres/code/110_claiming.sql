@@ -123,6 +123,7 @@ DECLARE
     v_room integer;
     v_share integer;
     v_found text[];
+    v_left boolean := false;  -- whether somebody used up a share, and may have more
 BEGIN
     v_taken := apiary.take_runs(p_executor, v_now, p_lease,
         ARRAY(SELECT apiary.next_started(v_now, p_lease, p_applications, p_queues, p_limit)));
@@ -148,7 +149,9 @@ BEGIN
             v_found := ARRAY(SELECT apiary.next_in_queue(v_name, v_queue.key_concurrency, v_now, p_applications,
                 least(v_room, v_share, p_limit - cardinality(v_taken))));
             v_taken := v_taken || apiary.take_runs(p_executor, v_now, p_lease, v_found);
+            v_left := v_left OR cardinality(v_found) >= v_share;
         END LOOP;
+        EXIT WHEN NOT v_left;
         v_share := p_limit;
     END LOOP;
     RETURN QUERY SELECT * FROM apiary.run r WHERE r.run_id = ANY (v_taken);

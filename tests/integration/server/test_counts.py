@@ -8,8 +8,9 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from apiary import Client
+from apiary.client import Client, StartOptions
 from tests.integration.server.running import Servers, rows
+from tests.integration.server.workflow_world import World
 
 
 class Statements:
@@ -39,12 +40,16 @@ class Statements:
 
 @pytest.fixture
 def statements(odd_database: str) -> Statements:
+    return _statements(odd_database)
+
+
+def _statements(url: str) -> Statements:
     try:
-        rows(odd_database, "CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
-        rows(odd_database, "SELECT count(*) FROM pg_stat_statements")
+        rows(url, "CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
+        rows(url, "SELECT count(*) FROM pg_stat_statements")
     except psycopg.Error as error:
         pytest.skip(f"the server has no pg_stat_statements: {error}")
-    return Statements(odd_database)
+    return Statements(url)
 
 
 def _short(sent: dict[str, int]) -> dict[str, int]:
@@ -108,3 +113,39 @@ def test_an_idle_server_sends_at_most_two_statements_a_second(
         # Its health check is what it sends: seen three times, the rate is known.
         eventually(lambda: sum(statements.sent().values()) >= 3)
         assert sum(statements.sent().values()) / (time.monotonic() - began) <= 2
+
+
+def test_a_run_in_an_executor_costs_five_statements_and_one_per_function(
+    world: World, ledgers: Client
+) -> None:
+    world.start_executor(poll_s=2.0)
+    statements = _statements(world.url)
+
+    def run() -> None:
+        handle = ledgers.start(
+            "books.fill",
+            key="k",
+            amounts=[1, 2, 3],
+            application="ledgers",
+            options=StartOptions(executor_only=True),
+        )
+        handle.result(60)
+
+    for _ in range(2):  # the deployment is looked up, and its code loaded, once
+        run()
+    statements.reset()
+    began = time.monotonic()
+    for _ in range(10):
+        run()
+    elapsed_s = time.monotonic() - began
+    sent = statements.sent()
+    named = {
+        part: sum(calls for query, calls in sent.items() if part in query)
+        for part in ("apiary.start_run", "apiary.invoke", "apiary.finish_run", "current FROM")
+    }
+    assert named == {
+        "apiary.start_run": 10, "apiary.invoke": 40, "apiary.finish_run": 10, "current FROM": 0,
+    }  # fmt: skip
+    # Beside these: a claim, and the waiting client's two looks at the run; and by time, at most
+    # one look a second for what is waited for, the executor's looks and signs of life.
+    assert sum(sent.values()) <= 10 * (4 + 5) + 2 * (1 + elapsed_s)

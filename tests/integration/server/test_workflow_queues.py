@@ -268,3 +268,32 @@ def test_reflection_and_health_know_the_service(running: Client) -> None:
         (listed,) = reflection.ServerReflectionInfo(iter([request]))
         names = [service.name for service in listed.list_services_response.service]
         assert "apiary.v1.Workflows" in names
+
+
+def test_a_start_takes_the_deployment_that_serves_now(
+    world: World, ledgers: Client, tmp_path: Path
+) -> None:
+    def start(run_id: str, **arguments: Any) -> str | None:
+        ledgers.start("books.greet", run_id=run_id, **arguments)
+        return ledgers.get_run(run_id).deployment
+
+    first = start("first", topic="t")
+    assert start("second", topic="t") == first  # as known from the first
+    changed = WORKFLOWS.replace("def greet(topic: str, ", "def greet(topic: str, n: int = 1, ")
+    assert changed != WORKFLOWS
+    second = ledgers.deploy(ledger_bundle(tmp_path / "a", workflows=changed)).deployment
+    assert second != first
+    assert start("third", topic="t") == second
+    # What the version before would refuse, this one takes; and the other way round.
+    assert start("fourth", topic="t", n=2) == second
+    third = ledgers.deploy(ledger_bundle(tmp_path / "b", workflows=WORKFLOWS + "\n# third\n"))
+    with pytest.raises(BadArgument):
+        start("fifth", topic="t", n=2)
+    assert start("sixth", topic="t") == third.deployment
+    found = world.rows("SELECT run_id, input FROM apiary.run ORDER BY created_at")
+    assert [row["run_id"] for row in found] == ["first", "second", "third", "fourth", "sixth"]
+    assert found[2]["input"] == {
+        "topic": "t",
+        "n": 1,
+        "timeout_s": None,
+    }  # with the new version's defaults

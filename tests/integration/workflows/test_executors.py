@@ -134,7 +134,7 @@ def _recover(lab: Lab, runs: int, calls: int, patience_s: float, record_property
         " generate_series(1, %s) g WHERE run_id = %s AND seq BETWEEN 1 AND %s",
         runs, pattern, calls - 1,
     )  # fmt: skip
-    begun = time.monotonic()
+    begun, before_bytes = time.monotonic(), _peak_bytes(reset=True)
     executor = lab.executor(concurrency=8)
     most = 0
 
@@ -145,15 +145,31 @@ def _recover(lab: Lab, runs: int, calls: int, patience_s: float, record_property
         return not lab.query(left)
 
     lab.until(ended, patience_s)
-    record_property("recovery_s", time.monotonic() - begun)
-    logging.getLogger(__name__).info("recovered in %.1f s", time.monotonic() - begun)
-    assert most <= 8
-    rows = lab.query(
-        "SELECT status, output #>> '{}' AS output, count(*) AS n FROM apiary.run GROUP BY 1, 2"
+    took_s, more_bytes = time.monotonic() - begun, _peak_bytes() - before_bytes
+    record_property("recovery_s", took_s)
+    record_property("recovery_bytes", more_bytes)
+    logging.getLogger(__name__).info(
+        "recovered in %.1f s, with %.0f MB more at most", took_s, more_bytes / 1e6
     )
+    assert most <= 8
+    # Each was adopted once, and succeeded: none failed, got stuck, or was taken over again.
+    rows = lab.query(
+        "SELECT status, output #>> '{}' AS output, epoch, adoptions, count(*) AS n"
+        " FROM apiary.run GROUP BY 1, 2, 3, 4 ORDER BY epoch"
+    )
+    output = str(calls * (calls - 1))
     assert [tuple(row.values()) for row in rows] == [
-        ("SUCCEEDED", str(calls * (calls - 1)), runs + 1)
+        ("SUCCEEDED", output, 1, 0, 1),
+        ("SUCCEEDED", output, 2, 1, runs),
     ]
+
+
+def _peak_bytes(*, reset: bool = False) -> int:
+    """The most memory that this process has had at once; with ``reset`` counted from now on."""
+    if reset:
+        Path("/proc/self/clear_refs").write_text("5")
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line) * 1024
 
 
 @pytest.mark.campaign

@@ -329,10 +329,12 @@ class StartRunResponse(_message.Message):
     def __init__(self, run: _Optional[_Union[Run, _Mapping]] = ..., created: bool = ...) -> None: ...
 
 class WatchRunRequest(_message.Message):
-    __slots__ = ("run_id",)
+    __slots__ = ("run_id", "settled_only")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_ONLY_FIELD_NUMBER: _ClassVar[int]
     run_id: str
-    def __init__(self, run_id: _Optional[str] = ...) -> None: ...
+    settled_only: bool
+    def __init__(self, run_id: _Optional[str] = ..., settled_only: bool = ...) -> None: ...
 
 class RunEvent(_message.Message):
     __slots__ = ("run", "operation", "progress")
