@@ -1,6 +1,6 @@
 -- A plan's cells, a row for all micro-batches of one home pipeline in one stage, as arrays.
 --
--- A row for each operation, with its image in the log, takes the database eight times as long.
+-- A row for each operation, with its image in the log, takes the database nine times as long.
 -- recycle.op, which has those, is a view now.
 
 CREATE TABLE recycle.cells (
