@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 import ssl
 import time
 from collections.abc import Callable
@@ -33,6 +31,7 @@ from ..execution.explaining import Explainer
 from ..execution.invoking import Invoker
 from ..execution.listening import Listener
 from ..execution.scheduling import Scheduler
+from ..execution.signals import stop_requested
 from ..execution.starting import Starter
 from ..execution.topics import Topics
 from ..execution.watching import Watcher
@@ -280,16 +279,7 @@ def serve(settings: ServerSettings, started: Callable[[Server], None] | None = N
 
 
 async def _serve(settings: ServerSettings, started: Callable[[Server], None] | None) -> None:
-    stopping = asyncio.Event()
-
-    def on_signal(number: int) -> None:
-        if stopping.is_set():
-            os._exit(128 + number)
-        stopping.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal, number)
+    stopping = stop_requested()
     async with Server(settings) as server:
         if started is not None:
             started(server)
