@@ -17,6 +17,7 @@ import pytest
 
 from apiary.cli.devstate import DevRecord, running_dev
 from apiary.cli.scaffold import write_application
+from apiary.testing import TestServer
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 START_TIMEOUT_S = 120.0
@@ -160,3 +161,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     finally:
         if dev.process is not None and dev.process.poll() is None:
             dev.stop()
+
+
+@pytest.fixture
+def database(apiary_server: TestServer) -> Iterator[str]:
+    """The superuser's URL of an empty database."""
+    name = apiary_server.create_empty_database()
+    yield apiary_server.url(name)
+    apiary_server.drop_database(name)

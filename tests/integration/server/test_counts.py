@@ -9,7 +9,8 @@ import psycopg
 import pytest
 
 from apiary import Client
-from tests.integration.server.running import Servers, rows
+from apiary.testing import rows
+from tests.integration.server.running import Servers
 
 
 class Statements:
