@@ -45,7 +45,8 @@ SELECT c.plan_id, m.pipeline, c.stage, 'W', c.home, (m.number - 1)::int,
   FROM recycle.cells c, unnest(c.executor, c.weight_grad_start_us)
        WITH ORDINALITY AS m (pipeline, start_us, number);
 
--- Stored plans come along. What was left of plans that were never finished does not.
+-- Stored plans come along. What was left of plans that were never finished does not: a run of
+-- recycle.plan that is under way meanwhile fails, and has to be started again.
 INSERT INTO recycle.cells
 SELECT plan_id, stage, home,
        min(end_us - start_us) FILTER (WHERE op = 'F'),
