@@ -76,10 +76,15 @@ class ApplicationError(Exception):
 
     Raise a subclass in a function or step. It rolls the function's effects back, is recorded as
     the outcome, and reaches callers as FAILED_PRECONDITION with its type, message, ``code`` and
-    details (the instance's attributes). Errors of any other class are reported as UNKNOWN.
+    details (the instance's attributes; keyword arguments become such). Errors of any other class
+    are reported as UNKNOWN.
     """
 
     code: str | None = None
+
+    def __init__(self, *args: Any, **details: Any) -> None:
+        super().__init__(*args)
+        vars(self).update(details)
 
 
 class ApiaryError(Exception):

@@ -20,6 +20,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Coroutine, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -41,7 +42,7 @@ from .execution.invoking import Invoker, raise_recorded_error
 from .local import PrivateCluster
 from .loops import new_loop
 
-__all__ = ["LoopThread", "Platform", "TestServer", "in_memory"]
+__all__ = ["LoopThread", "Platform", "TestServer", "in_memory", "rows"]
 
 T = TypeVar("T")
 
@@ -106,6 +107,15 @@ class TestServer:
         )
         return name
 
+    @contextmanager
+    def database(self, bundle: Bundle | None = None) -> Iterator[str]:
+        """The superuser's URL of such a database, which is dropped when the block ends."""
+        name = self.create_database(bundle)
+        try:
+            yield self.url(name)
+        finally:
+            self.drop_database(name)
+
     def create_empty_database(self) -> str:
         """A new database without the platform; return its name."""
         name = f"apiary_test_{uuid4().hex[:12]}"
@@ -144,6 +154,13 @@ class TestServer:
     def _execute(self, statement: sql.Composed) -> None:
         with psycopg.connect(self.admin_url, autocommit=True) as connection:
             connection.execute(statement)
+
+
+def rows(url: str, statement: str, *parameters: Any) -> list[dict[str, Any]]:
+    """Rows of any SQL statement, as the URL's user; none of one that returns no rows."""
+    with psycopg.connect(url, autocommit=True, row_factory=dict_row) as connection:
+        cursor = connection.execute(statement.encode(), parameters or None)
+        return cursor.fetchall() if cursor.description else []
 
 
 class Platform:
@@ -194,9 +211,7 @@ class Platform:
 
     def query(self, statement: str, *parameters: Any) -> list[dict[str, Any]]:
         """Rows of any SQL statement, as the superuser."""
-        with psycopg.connect(self.url, autocommit=True, row_factory=dict_row) as connection:
-            cursor = connection.execute(statement.encode(), parameters or None)
-            return cursor.fetchall() if cursor.description else []
+        return rows(self.url, statement, *parameters)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -244,10 +259,8 @@ def apiary_bundle(pytestconfig: pytest.Config) -> Bundle:
 @pytest.fixture
 def apiary_app(apiary_server: TestServer, apiary_bundle: Bundle) -> Iterator[Platform]:
     """The application under test, deployed into a database of the test's own."""
-    name = apiary_server.create_database(apiary_bundle)
-    platform = Platform(apiary_server.url(name), apiary_bundle.application)
-    try:
+    with (
+        apiary_server.database(apiary_bundle) as url,
+        closing(Platform(url, apiary_bundle.application)) as platform,
+    ):
         yield platform
-    finally:
-        platform.close()
-        apiary_server.drop_database(name)

@@ -158,18 +158,10 @@ class _TupleCodec(Codec):
         return items
 
 
-class VariadicTupleCodec(_TupleCodec):
+class VariadicTupleCodec(_TupleCodec, _ItemsCodec):
     """``tuple[T, ...]`` as an array."""
 
-    __slots__ = ("item", "item_annotation")
-
-    def __init__(self, annotation: Any, text: str, item_annotation: Any) -> None:
-        super().__init__(annotation, text)
-        self.item_annotation = item_annotation
-        self.item: Codec
-
-    def prepare(self, builder: Builder, path: str) -> None:
-        self.item = builder.codec(self.item_annotation, f"{path}[]")
+    __slots__ = ()
 
     def write(self, value: Any, depth: int) -> Any:
         if type(value) is not tuple:

@@ -6,7 +6,7 @@ import typer
 
 from . import settings
 from .options import Output
-from .output import Format, write_json, write_table
+from .output import Format, write_list
 
 __all__ = ["register"]
 
@@ -30,10 +30,9 @@ def show(output: Output = Format.TABLE) -> None:
     Example: apiary config show --output json
     """
     found = settings.every_setting()
-    if output is Format.JSON:
-        write_json({each.name: {"value": each.shown, "origin": each.origin} for each in found})
-    else:
-        write_table(
-            ("setting", "value", "origin"),
-            ((each.name, each.shown, each.origin) for each in found),
-        )
+    write_list(
+        output,
+        {each.name: {"value": each.shown, "origin": each.origin} for each in found},
+        ("setting", "value", "origin"),
+        ((each.name, each.shown, each.origin) for each in found),
+    )

@@ -10,7 +10,7 @@ import typer
 from . import settings
 from .connection import open_client
 from .options import Application, Output, Server, TlsCa, Token, Yes, confirm
-from .output import Format, note, write_json, write_table
+from .output import Format, note, write_list
 from .runs import shown
 
 __all__ = ["register"]
@@ -39,10 +39,9 @@ def list_deployments(
     """
     with open_client(server, token, tls_ca) as client:
         found = client.deployments(settings.application(application).value)
-    if output is Format.JSON:
-        write_json([asdict(each) for each in found])
-        return
-    write_table(
+    write_list(
+        output,
+        [asdict(each) for each in found],
         ("deployment", "application", "state", "live runs", "deployed", "by"),
         (
             (

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from ..engine.postgres import PostgresEngine, PostgresSettings
 from ..execution.executor import Executor, ExecutorSettings
 from ..execution.listening import Listener
+from ..execution.signals import stop_on_signals
 from ..loops import run_main
 from ..server.preflight import check_database
 
@@ -44,15 +43,7 @@ async def _execute(
     url: str, settings: ExecutorSettings, started: Callable[[Executor], None] | None
 ) -> None:
     stopping = asyncio.Event()
-
-    def on_signal(number: int) -> None:
-        if stopping.is_set():
-            os._exit(128 + number)
-        stopping.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal, number)
+    stop_on_signals(stopping)
     async with executing(url, settings) as executor:
         if started is not None:
             started(executor)

@@ -10,7 +10,7 @@ from . import settings
 from .connection import open_client
 from .deploy import as_document, show
 from .options import Application, Output, Server, TlsCa, Token, Yes, confirm
-from .output import Format, note, write_fields, write_json, write_table, write_text
+from .output import Format, note, write_json, write_list, write_object, write_text
 
 if TYPE_CHECKING:
     from ..client.records import FunctionInfo
@@ -42,10 +42,9 @@ def list_functions(
     """
     with open_client(server, token, tls_ca) as client:
         found = client.functions(settings.application(application).value)
-    if output is Format.JSON:
-        write_json([_document(each) for each in found])
-        return
-    write_table(
+    write_list(
+        output,
+        [_document(each) for each in found],
         ("function", "application", "kind", "tables", "what it does"),
         ((f.name, f.application, _kind(f), _tables(f), f.doc.partition("\n")[0]) for f in found),
     )
@@ -66,10 +65,9 @@ def describe(
     """
     with open_client(server, token, tls_ca) as client:
         found = client.describe_function(function, settings.application(application).value)
-    if output is Format.JSON:
-        write_json(_document(found))
-        return
-    write_fields(
+    write_object(
+        output,
+        _document(found),
         {
             "function": found.name,
             "application": found.application,
@@ -83,7 +81,7 @@ def describe(
             "writes": ", ".join(found.writes),
             "source": f"{found.file}:{found.line}",
             "doc": found.doc,
-        }
+        },
     )
 
 

@@ -20,6 +20,8 @@ __all__ = [
     "note",
     "write_fields",
     "write_json",
+    "write_list",
+    "write_object",
     "write_rows",
     "write_table",
     "write_text",
@@ -93,6 +95,24 @@ def write_fields(fields: dict[str, object]) -> None:
             write_text(f"{name:<{width}}  {first}\n")
             for line in rest:
                 write_text(f"{'':<{width}}  {line}\n")
+
+
+def write_object(form: Format, document: Any, fields: dict[str, object]) -> None:
+    """One object to standard output: its document for programs, its fields for people."""
+    if form is Format.JSON:
+        write_json(document)
+    else:
+        write_fields(fields)
+
+
+def write_list(
+    form: Format, document: Any, columns: Sequence[str], rows: Iterable[Sequence[object]]
+) -> None:
+    """Some objects to standard output: their document for programs, a table for people."""
+    if form is Format.JSON:
+        write_json(document)
+    else:
+        write_table(columns, rows)
 
 
 def write_rows(form: RowFormat, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:

@@ -10,7 +10,7 @@ import typer
 from .connection import open_client
 from .durations import seconds
 from .options import Output, Server, TlsCa, Token, Yes, confirm
-from .output import Format, note, write_json, write_table
+from .output import Format, note, write_list
 
 if TYPE_CHECKING:
     from ..client.records import Queue
@@ -134,10 +134,9 @@ def delete(
 
 
 def _show(queues: list[Queue], output: Format) -> None:
-    if output is Format.JSON:
-        write_json([asdict(queue) for queue in queues])
-        return
-    write_table(
+    write_list(
+        output,
+        [asdict(queue) for queue in queues],
         ("queue", "waiting", "active", "at once", "per executor", "per key", "rate", "state"),
         (
             (

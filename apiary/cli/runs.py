@@ -13,7 +13,7 @@ import typer
 from . import settings
 from .connection import open_client
 from .options import Application, Output, Server, TlsCa, Token
-from .output import Format, write_fields, write_json, write_table, write_text
+from .output import Format, write_list, write_object, write_table, write_text
 
 if TYPE_CHECKING:
     from ..client.records import Operation, Progress
@@ -51,6 +51,18 @@ Prefix = Annotated[
 Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many.")]
 
 _MAX_PAGE = 1000
+_LISTED = (
+    "run_id",
+    "kind",
+    "name",
+    "application",
+    "deployment",
+    "principal",
+    "status",
+    "created_at",
+    "started_at",
+    "finished_at",
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -113,14 +125,9 @@ def write_runs(
                 limit,
             )
         )
-    if output is Format.JSON:
-        fields = (
-            "run_id kind name application deployment principal status created_at started_at"
-            " finished_at"
-        )
-        write_json([{field: getattr(run, field) for field in fields.split()} for run in found])
-        return
-    write_table(
+    write_list(
+        output,
+        [{field: getattr(run, field) for field in _LISTED} for run in found],
         ("run", "name", "status", "started", "ms", "principal"),
         (
             (
@@ -149,10 +156,9 @@ def get(
     """
     with open_client(server, token, tls_ca) as client:
         run = client.get_run(run_id)
-    if output is Format.JSON:
-        write_json(asdict(run))
-        return
-    write_fields(
+    write_object(
+        output,
+        asdict(run),
         {
             "run": run.run_id,
             "name": run.name,
@@ -173,10 +179,11 @@ def get(
             "output": run.output,
             "error": _error(run.error),
             "trace": run.trace,
-        }
+        },
     )
-    write_text("\n")
-    write_operations(run.operations)
+    if output is Format.TABLE:
+        write_text("\n")
+        write_operations(run.operations)
 
 
 def write_operations(operations: Sequence[Operation]) -> None:

@@ -13,7 +13,7 @@ from .call import File, JsonText, Pairs
 from .connection import open_client
 from .durations import seconds
 from .options import Application, Output, Server, TlsCa, Token, Yes, confirm
-from .output import Format, note, write_json, write_table, write_text
+from .output import Format, note, write_json, write_list, write_text
 from .runs import moment
 from .workflows import explain_argument
 
@@ -226,10 +226,9 @@ def backfill(
 
 
 def _show(schedules: list[Schedule], output: Format) -> None:
-    if output is Format.JSON:
-        write_json([asdict(schedule) for schedule in schedules])
-        return
-    write_table(
+    write_list(
+        output,
+        [asdict(schedule) for schedule in schedules],
         ("schedule", "workflow", "when", "queue", "missed", "next"),
         (
             (

@@ -14,7 +14,7 @@ from .connection import open_client
 from .durations import seconds
 from .following import RETRY_BUDGET_S, conclude, follow
 from .options import Application, Output, Server, Timeout, TlsCa, Token
-from .output import Format, note, write_fields, write_json, write_table, write_text
+from .output import Format, note, write_json, write_list, write_object, write_text
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -210,10 +210,9 @@ def list_workflows(
         return
     with open_client(server, token, tls_ca) as client:
         found = client.workflows(settings.application(application).value)
-    if output is Format.JSON:
-        write_json([asdict(each) for each in found])
-        return
-    write_table(
+    write_list(
+        output,
+        [asdict(each) for each in found],
         ("workflow", "application", "runs", "what it does"),
         ((w.name, w.application, _place(w), w.doc.partition("\n")[0]) for w in found),
     )
@@ -277,10 +276,9 @@ def explain(
     """
     with open_client(server, token, tls_ca) as client:
         found = client.explain_workflow(workflow, settings.application(application).value)
-    if output is Format.JSON:
-        write_json(asdict(found))
-        return
-    write_fields(
+    write_object(
+        output,
+        asdict(found),
         {
             "workflow": found.name,
             "application": found.application,
@@ -291,7 +289,7 @@ def explain(
             else "it calls nothing but functions: one CALL, a transaction per function",
             "source": f"{found.file}:{found.line}",
             "doc": found.doc,
-        }
+        },
     )
 
 

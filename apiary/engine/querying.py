@@ -11,11 +11,12 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 import sqlglot
 from psycopg import AsyncConnection, sql
+from psycopg.abc import AdaptContext
 from psycopg.adapt import Loader
 from psycopg.types import datetime as loaders
 from sqlglot import TokenType
@@ -241,34 +242,32 @@ class _TextLoader(Loader):
         return bytes(data).decode()
 
 
-class _DateLoader(loaders.DateLoader):
-    """Dates, and as text those that Python cannot say: infinity, before year 1, after 9999."""
+class _OrTextLoader(Loader):
+    """Values, and as text those that Python cannot say: infinity, before year 1, after 9999."""
+
+    exact: ClassVar[type[Loader]]
+
+    def __init__(self, oid: int, context: AdaptContext | None = None) -> None:
+        super().__init__(oid, context)
+        self._exact = self.exact(oid, context)
 
     def load(self, data: Any) -> Any:
         try:
-            return super().load(data)
+            return self._exact.load(data)
         except psycopg.DataError:
             return bytes(data).decode()
 
 
-class _TimestampLoader(loaders.TimestampLoader):
-    """Timestamps, with the same exception."""
-
-    def load(self, data: Any) -> Any:
-        try:
-            return super().load(data)
-        except psycopg.DataError:
-            return bytes(data).decode()
+class _DateLoader(_OrTextLoader):
+    exact = loaders.DateLoader
 
 
-class _TimestamptzLoader(loaders.TimestamptzLoader):
-    """Timestamps with time zone, with the same exception."""
+class _TimestampLoader(_OrTextLoader):
+    exact = loaders.TimestampLoader
 
-    def load(self, data: Any) -> Any:
-        try:
-            return super().load(data)
-        except psycopg.DataError:
-            return bytes(data).decode()
+
+class _TimestamptzLoader(_OrTextLoader):
+    exact = loaders.TimestamptzLoader
 
 
 class _IntervalLoader(loaders.IntervalLoader):

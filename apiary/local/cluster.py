@@ -183,11 +183,6 @@ class PrivateCluster:
         return self.installation.version_major
 
     @property
-    def admin_user(self) -> str:
-        """The superuser's name."""
-        return ADMIN_USER
-
-    @property
     def admin_password(self) -> str:
         """The superuser's generated password; also in ``credentials.json`` (mode 0600)."""
         if self._password is None:

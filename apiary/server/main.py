@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -33,6 +31,7 @@ from ..execution.explaining import Explainer
 from ..execution.invoking import Invoker
 from ..execution.listening import Listener
 from ..execution.scheduling import Scheduler
+from ..execution.signals import stop_on_signals
 from ..execution.starting import Starter
 from ..execution.topics import Topics
 from ..execution.watching import Watcher
@@ -299,19 +298,7 @@ async def serve_until(
 
     ``started`` is called when the server listens.
     """
-
-    signals = 0  # counted by themselves: what else stops it may come at the same time
-
-    def on_signal(number: int) -> None:
-        nonlocal signals
-        signals += 1
-        if signals > 1:
-            os._exit(128 + number)
-        stopping.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal, number)
+    stop_on_signals(stopping)
     async with Server(settings) as server:
         if started is not None:
             started(server)

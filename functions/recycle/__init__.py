@@ -20,10 +20,11 @@ from functions.recycle.jobs import (
     on_event,
 )
 from functions.recycle.plans import (
-    add_ops,
+    add_cells,
     begin_plan,
     find_plan,
     open_plan_set,
+    plan_cells,
     plan_ops,
     plan_setting,
     plan_summary,
@@ -36,7 +37,7 @@ from functions.recycle.simulations import picture, store_intervals, store_pictur
 from functions.recycle.trainings import claim_place, record_rollbacks, training_place
 
 __all__ = [
-    "add_ops",
+    "add_cells",
     "attach_plan",
     "begin_plan",
     "claim_place",
@@ -48,6 +49,7 @@ __all__ = [
     "on_event",
     "open_plan_set",
     "picture",
+    "plan_cells",
     "plan_ops",
     "plan_setting",
     "plan_summary",

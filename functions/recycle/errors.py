@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from apiary import ApplicationError
 from workflows.recycle import errors as model
@@ -27,15 +26,7 @@ __all__ = [
 ]
 
 
-class _Declared(ApplicationError):
-    """An outcome; what it is about are its attributes."""
-
-    def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        vars(self).update(facts)
-
-
-class InvalidArgument(_Declared):
+class InvalidArgument(ApplicationError):
     """A value is out of its domain."""
 
     code = "INVALID_ARGUMENT"
@@ -53,50 +44,50 @@ class DuplicateFailure(InvalidArgument):
     code = "DUPLICATE_FAILURE"
 
 
-class NoLiveStage(_Declared):
+class NoLiveStage(ApplicationError):
     """A stage would have no live worker: only a checkpoint can help."""
 
     code = "NO_LIVE_STAGE"
 
 
-class InfeasibleMemory(_Declared):
+class InfeasibleMemory(ApplicationError):
     """A stage cannot hold even one micro-batch in its memory."""
 
     code = "INFEASIBLE_MEMORY"
 
 
-class UnknownId(_Declared):
+class UnknownId(ApplicationError):
     """Nothing is stored under this id: ``kind`` and ``id``."""
 
     code = "UNKNOWN_ID"
 
 
-class UnknownPlan(_Declared):
+class UnknownPlan(ApplicationError):
     """The plan set has no plan under this key."""
 
     code = "UNKNOWN_PLAN"
 
 
-class Conflict(_Declared):
+class Conflict(ApplicationError):
     """It does not fit what is stored: another epoch, another state, other data under a key."""
 
     code = "CONFLICT"
 
 
-class SolverFailed(_Declared):
+class SolverFailed(ApplicationError):
     """A schedule did not pass the checker, or a solver contradicts itself."""
 
     code = "SOLVER_FAILED"
 
 
-class TrainingFailed(_Declared):
+class TrainingFailed(ApplicationError):
     """A training run could not go on."""
 
     code = "TRAINING_FAILED"
 
 
 # The most special first.
-_DECLARED: tuple[tuple[type[model.RecycleError], type[_Declared]], ...] = (
+_DECLARED: tuple[tuple[type[model.RecycleError], type[ApplicationError]], ...] = (
     (model.InvalidWorker, InvalidWorker),
     (model.DuplicateFailure, DuplicateFailure),
     (model.InvalidArgument, InvalidArgument),

@@ -8,6 +8,8 @@ from apiary import Database, function
 from functions.recycle.errors import Conflict, InvalidArgument, UnknownId, declared
 from functions.recycle.profiles import memory_of, times_of
 from functions.recycle.records import (
+    MAX_CELLS,
+    Cells,
     OpRow,
     PlanFigures,
     PlanRequest,
@@ -21,10 +23,11 @@ from workflows.recycle.job import Job, activation_cap
 from workflows.recycle.plan_tasks import SolverLimits, list_plan_tasks
 
 __all__ = [
-    "add_ops",
+    "add_cells",
     "begin_plan",
     "find_plan",
     "open_plan_set",
+    "plan_cells",
     "plan_ops",
     "plan_setting",
     "plan_summary",
@@ -88,6 +91,11 @@ def _job_of(db: Database, request: PlanRequest) -> Job:
             f"stages = {request.stages}: profile {request.profile_id!r} has {len(times)}",
             argument="stages",
         )
+    if request.micro_batches > MAX_CELLS:
+        raise InvalidArgument(
+            f"micro_batches = {request.micro_batches}: plans of up to {MAX_CELLS} can be stored",
+            argument="micro_batches",
+        )
     with declared():
         memory = memory_of(db, request.profile_id)
         if request.cap is not None:
@@ -137,14 +145,58 @@ def begin_plan(db: Database, plan_set_id: str, counts: list[int], run: str) -> i
 
 # Nobody else writes this plan, and its readers wait until it is sealed.
 @function(isolation="read committed")
-def add_ops(db: Database, plan_id: int, ops: list[OpRow]) -> None:
-    """Add operations to a plan that is being written; those it has already are left alone."""
-    db.execute_many(
-        "INSERT INTO recycle.op"
-        " (plan_id, pipeline, stage, op, home, micro_batch, start_us, end_us)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING",
-        [(plan_id, *op) for op in ops],
+def add_cells(db: Database, plan_id: int, rows: list[Cells]) -> None:
+    """Add rows of cells to a plan that is being written; those it has already are left alone."""
+    micro_batches: int | None = db.value(
+        "SELECT s.micro_batches FROM recycle.plan JOIN recycle.plan_set s USING (plan_set_id)"
+        " WHERE plan_id = $1",
+        plan_id,
     )
+    if micro_batches is None:
+        raise UnknownId(f"no plan {plan_id} was begun", kind="plan", id=plan_id)
+    columns = [
+        _joined(micro_batches, name, [getattr(row, name) for row in rows])
+        for name in (
+            "executor",
+            "forward_start_us",
+            "input_grad_start_us",
+            "weight_grad_start_us",
+        )
+    ]
+    db.execute(
+        "INSERT INTO recycle.cells (plan_id, stage, home, forward_us, input_grad_us,"
+        " weight_grad_us, executor, forward_start_us, input_grad_start_us, weight_grad_start_us)"
+        " SELECT $1, stage, home, forward_us, input_grad_us, weight_grad_us,"
+        "        ($8::int[])[first : first + $7::int - 1],"
+        "        ($9::bigint[])[first : first + $7::int - 1],"
+        "        ($10::bigint[])[first : first + $7::int - 1],"
+        "        ($11::bigint[])[first : first + $7::int - 1]"
+        "   FROM (SELECT r.*, ((r.number - 1) * $7::int + 1)::int AS first"
+        "           FROM unnest($2::int[], $3::int[], $4::bigint[], $5::bigint[], $6::bigint[])"
+        "                WITH ORDINALITY AS r (stage, home, forward_us, input_grad_us,"
+        "                                      weight_grad_us, number)) AS added"
+        " ON CONFLICT DO NOTHING",
+        plan_id,
+        [row.stage for row in rows],
+        [row.home for row in rows],
+        [row.forward_us for row in rows],
+        [row.input_grad_us for row in rows],
+        [row.weight_grad_us for row in rows],
+        micro_batches,
+        *columns,
+    )
+
+
+def _joined(micro_batches: int, name: str, parts: list[list[int]]) -> list[int]:
+    """The lists of all rows in one: an array of arrays would have to be a matrix."""
+    for part in parts:
+        if len(part) != micro_batches:
+            raise InvalidArgument(
+                f"a row of cells has {len(part)} of {name}: expected one for each of the "
+                f"{micro_batches} micro-batches",
+                argument=name,
+            )
+    return [value for part in parts for value in part]
 
 
 @function
@@ -158,8 +210,7 @@ def seal_plan(db: Database, plan_id: int, figures: PlanFigures) -> int:
     )
     # One after another for a set, or two could find that they are the first.
     job = db.one(
-        "SELECT pipelines, stages, micro_batches FROM recycle.plan_set WHERE plan_set_id = $1"
-        " FOR UPDATE",
+        "SELECT pipelines, stages FROM recycle.plan_set WHERE plan_set_id = $1 FOR UPDATE",
         draft.plan_set_id,
     )
     earlier: int | None = db.value(
@@ -169,14 +220,19 @@ def seal_plan(db: Database, plan_id: int, figures: PlanFigures) -> int:
     )
     if earlier is not None:
         if earlier != plan_id:
-            db.execute("DELETE FROM recycle.op WHERE plan_id = $1", plan_id)
+            db.execute("DELETE FROM recycle.cells WHERE plan_id = $1", plan_id)
             db.execute("DELETE FROM recycle.plan WHERE plan_id = $1", plan_id)
         return earlier
-    expected = 3 * job.pipelines * job.stages * job.micro_batches
-    found: int = db.value("SELECT count(*) FROM recycle.op WHERE plan_id = $1", plan_id)
+    expected = job.pipelines * job.stages
+    found: int = db.value(
+        "SELECT count(*) FROM recycle.cells WHERE plan_id = $1 AND stage < $2 AND home < $3",
+        plan_id,
+        job.stages,
+        job.pipelines,
+    )
     if found != expected:
         raise Conflict(
-            f"plan {plan_id} has {found} operations, its job has {expected}", plan_id=plan_id
+            f"plan {plan_id} has {found} rows of cells, its job has {expected}", plan_id=plan_id
         )
     db.execute(
         "UPDATE recycle.plan SET sealed = true, iteration_us = $2, makespan_us = $3,"
@@ -228,19 +284,45 @@ def plan_summary(db: Database, plan_set_id: str) -> PlanSummary:
 
 
 @function
+def plan_cells(db: Database, plan_id: int, first: int, rows: int) -> list[Cells]:
+    """The cells of a plan, in rows by stage and home: ``rows`` of them from ``first`` on."""
+    stored_plan(db, plan_id)
+    found = db.query(
+        "SELECT stage, home, forward_us, input_grad_us, weight_grad_us, executor,"
+        " forward_start_us, input_grad_start_us, weight_grad_start_us FROM recycle.cells"
+        " WHERE plan_id = $1 ORDER BY stage, home LIMIT $2 OFFSET $3",
+        plan_id,
+        rows,
+        first,
+    )
+    return [Cells(**row) for row in found]
+
+
+@function
 def plan_ops(db: Database, plan_id: int, first: int = 0, rows: int = MAX_OPS) -> list[OpRow]:
     """The operations of a plan by stage, home, micro-batch: ``rows`` of them from ``first`` on."""
-    stored_plan(db, plan_id)
+    plan_set_id = stored_plan(db, plan_id).plan_set_id
     if first < 0 or not 0 < rows <= MAX_OPS:
         raise InvalidArgument(
             f"first = {first}, rows = {rows}: expected at least 0, and 1..{MAX_OPS}"
         )
+    job = db.one(
+        "SELECT pipelines, micro_batches FROM recycle.plan_set WHERE plan_set_id = $1", plan_set_id
+    )
+    # A sealed plan has all its rows, and all are of one length: which ones are wanted is known.
+    length = 3 * job.micro_batches
+    from_row, skipped = divmod(first, length)
+    to_row = (first + rows - 1) // length
     found = db.query(
         "SELECT pipeline, stage, op, home, micro_batch, start_us, end_us FROM recycle.op"
-        " WHERE plan_id = $1 ORDER BY stage, home, micro_batch, op LIMIT $2 OFFSET $3",
+        " WHERE plan_id = $1 AND (stage, home) >= ($2::bigint, $3)"
+        " AND (stage, home) <= ($4::bigint, $5)"
+        " ORDER BY stage, home, micro_batch, op LIMIT $6 OFFSET $7",
         plan_id,
+        *divmod(from_row, job.pipelines),
+        *divmod(to_row, job.pipelines),
         rows,
-        first,
+        skipped,
     )
     return [(r.pipeline, r.stage, r.op, r.home, r.micro_batch, r.start_us, r.end_us) for r in found]
 

@@ -10,6 +10,8 @@ from workflows.recycle.plan_tasks import Engine
 from workflows.recycle.state import Outcome
 
 __all__ = [
+    "MAX_CELLS",
+    "Cells",
     "EventAnswer",
     "IntervalRow",
     "OpRow",
@@ -26,6 +28,9 @@ __all__ = [
 
 OpRow = tuple[int, int, str, int, int, int, int]
 """(pipeline, stage, F/I/W, home pipeline, micro-batch, start_us, end_us)"""
+
+MAX_CELLS = 65_536
+"""Micro-batches in stages that travel in one call: two to three megabytes of its four as JSON."""
 
 IntervalRow = tuple[float, float, int, float | None, float, float]
 """(start_s, end_s, failed, iteration_us, downtime_s, iterations)"""
@@ -89,6 +94,23 @@ class PlanSetting:
     engine: Engine
     time_limit_s: float
     seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cells:
+    """What a plan does with the micro-batches of one pipeline in one stage; lists are by these."""
+
+    stage: int
+    home: int
+    """The micro-batches' own pipeline."""
+    forward_us: int
+    input_grad_us: int
+    weight_grad_us: int
+    executor: list[int]
+    """Pipeline of the worker that executes a micro-batch here."""
+    forward_start_us: list[int]
+    input_grad_start_us: list[int]
+    weight_grad_start_us: list[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

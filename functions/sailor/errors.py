@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from apiary import ApplicationError
 from workflows.sailor import errors as model
@@ -33,11 +32,6 @@ __all__ = [
 
 class SailorFailure(ApplicationError):
     """An outcome that is no plan; what it is about are its attributes."""
-
-    def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        for name, value in facts.items():
-            setattr(self, name, value)
 
 
 class Conflict(SailorFailure):

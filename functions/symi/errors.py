@@ -24,16 +24,7 @@ __all__ = [
 ]
 
 
-class _Declared(ApplicationError):
-    """An outcome; what it is about are its attributes."""
-
-    def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        for name, value in facts.items():
-            setattr(self, name, value)
-
-
-class InvalidArgument(_Declared):
+class InvalidArgument(ApplicationError):
     """A value is outside what the model is defined for: ``argument``, ``given``, ``expected``."""
 
     code = "INVALID_ARGUMENT"
@@ -45,32 +36,32 @@ class InvalidPlacement(InvalidArgument):
     code = "INVALID_PLACEMENT"
 
 
-class Conflict(_Declared):
+class Conflict(ApplicationError):
     """Other data is already stored under the same key; nothing was changed."""
 
     code = "CONFLICT"
 
 
-class UnknownRun(_Declared):
+class UnknownRun(ApplicationError):
     """Nothing is stored under this name."""
 
     code = "UNKNOWN_RUN"
 
 
-class InvariantViolated(_Declared):
+class InvariantViolated(ApplicationError):
     """What must be equal is not: a defect of whoever computed it."""
 
     code = "INVARIANT_VIOLATED"
 
 
-class RunFailed(_Declared):
+class RunFailed(ApplicationError):
     """A rank died; ``committed`` is the iteration after which the same call goes on."""
 
     code = "RUN_FAILED"
 
 
 # The most special first.
-_DECLARED: tuple[tuple[type[model.SymiError], type[_Declared]], ...] = (
+_DECLARED: tuple[tuple[type[model.SymiError], type[ApplicationError]], ...] = (
     (model.InvalidPlacement, InvalidPlacement),
     (model.InvalidArgument, InvalidArgument),
     (model.Conflict, Conflict),

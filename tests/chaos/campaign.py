@@ -32,6 +32,7 @@ from apiary.engine.runs import RunOutcome
 from apiary.errors import ApiaryError
 from apiary.execution.verifying import verify
 from apiary.local import PrivateCluster
+from tests.chaos.clocks import set_clock
 from tests.chaos.driving import Driver, Job
 from tests.chaos.invariants import check_invariants
 from tests.chaos.processes import LEASE_S, SETTINGS, ClientProcess, ExecutorProcess, install
@@ -298,30 +299,18 @@ class Campaign:
 
     async def _jump(self) -> None:
         offset = f"{self._random.choice([-2, 2, 5])} seconds"
-        await asyncio.to_thread(self._set_clock, offset)
+        await asyncio.to_thread(set_clock, self._url, offset)
 
         async def back() -> None:
             await asyncio.sleep(3.0)
             for _ in range(100):
                 try:
-                    return await asyncio.to_thread(self._set_clock, "0")
+                    return await asyncio.to_thread(set_clock, self._url, "0")
                 except psycopg.OperationalError:
                     await asyncio.sleep(0.1)
             raise AssertionError("the server does not come back")
 
         self._others.append(asyncio.create_task(back()))
-
-    def _set_clock(self, offset: str) -> None:
-        """For every session at once, as a real clock's jump is."""
-        with psycopg.connect(self._url, autocommit=True) as connection:
-            name = connection.info.dbname
-            connection.execute(
-                f"ALTER DATABASE {name} SET apiary.clock_offset = '{offset}'".encode()
-            )
-            connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            )
 
     # Checks.
 

@@ -16,6 +16,7 @@ from apiary.engine.postgres import PostgresEngine, PostgresSettings
 from apiary.engine.runs import RunOutcome, RunStore
 from apiary.errors import Cancelled, UnavailableError
 from apiary.execution.verifying import verify
+from tests.chaos.clocks import set_clock
 from tests.chaos.conftest import Place
 from tests.chaos.driving import PATIENCE_S, Driver, Job
 from tests.chaos.processes import LEASE_S, ClientProcess, executors
@@ -343,26 +344,15 @@ def test_serialization_failures_are_tried_again(place: Place, executor_only: boo
 # Clocks.
 
 
-def jump(place: Place, offset: str) -> None:
-    """The database's clock jumps: for every session at once, as a real one does."""
-    with psycopg.connect(place.url, autocommit=True) as connection:
-        name = connection.info.dbname
-        connection.execute(f"ALTER DATABASE {name} SET apiary.clock_offset = '{offset}'".encode())
-        connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        )
-
-
 @pytest.mark.parametrize("offset", ["1 hour", "-1 hour"])
 def test_the_clock_jumps(place: Place, offset: str) -> None:
     with executors(place.url, place.side, place.log, ["a", "b"]):
         start(place.url, MIXED, Job(run_id="n", workflow="flows.napping", input={"seconds": 0.5}))
         until(lambda: query(place.url, "SELECT 1 FROM apiary.operation WHERE seq > 2"), "progress")
-        jump(place, offset)
+        set_clock(place.url, offset)
         after = Job(run_id="after", workflow="flows.mixed", input={"number": 2})
         assert finish(place.url, after).status == "SUCCEEDED"
-        jump(place, "0")
+        set_clock(place.url, "0")
         assert finish(place.url, MIXED).status == "SUCCEEDED"
     query(place.url, "SELECT apiary.cancel_run('n', 'it may sleep for an hour now')")
     place.check(all_succeeded=False)

@@ -116,7 +116,8 @@ def _busiest_us(schedule: Schedule) -> int:
     job = schedule.job
     busiest = 0
     for i, t in enumerate(job.times):
-        cells = np.bincount(schedule.executor[:, i, :].ravel(), minlength=job.pipelines)
+        executor = schedule.executor[:, i, :].ravel()
+        cells = np.bincount(executor[executor >= 0], minlength=job.pipelines)
         work = t.forward_us + t.input_grad_us + t.weight_grad_us
         busiest = max(busiest, int(cells.max()) * work + t.optimizer_us)
     return busiest

@@ -6,26 +6,22 @@ For the bodies of steps: the functions called here are transactions of their own
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
 from apiary import run_id
 from functions import recycle
-from functions.recycle.records import OpRow, PlanFigures, PlanSetting
+from functions.recycle.records import MAX_CELLS, Cells, OpRow, PlanFigures, PlanSetting
 from workflows.recycle.check import Violation, check_figures, check_schedule, op_id
 from workflows.recycle.failures import canonical_failures
 from workflows.recycle.job import Job
 from workflows.recycle.plan_set import compute_plan
 from workflows.recycle.plan_tasks import PlanTask, SolverLimits
 from workflows.recycle.planner import Plan, make_plan
-from workflows.recycle.routing import IntArray
 from workflows.recycle.schedule import Operation, Schedule
 
-__all__ = ["check_stored", "load_plan", "make_and_store", "plan_now", "rows_of"]
-
-_OPERATIONS: tuple[Operation, ...] = ("F", "I", "W")
-PORTION = 20_000
-"""Operations in one transaction: about a megabyte."""
+__all__ = ["check_stored", "load_plan", "make_and_store", "plan_now"]
 
 
 def make_and_store(plan_set_id: str, candidates: list[list[int]]) -> int:
@@ -33,8 +29,8 @@ def make_and_store(plan_set_id: str, candidates: list[list[int]]) -> int:
     setting = recycle.plan_setting(plan_set_id)
     plan = compute_plan(_task(setting, candidates))
     plan_id = recycle.begin_plan(plan_set_id, list(plan.counts), run_id())
-    for rows in _portions(rows_of(plan.schedule)):
-        recycle.add_ops(plan_id, rows)
+    for rows in _portions(_cells_of(plan.schedule), _rows_at_once(plan.job)):
+        recycle.add_cells(plan_id, rows)
     figures = PlanFigures(
         iteration_us=plan.iteration_us,
         makespan_us=plan.makespan_us,
@@ -58,7 +54,7 @@ def plan_now(plan_set_id: str, failed: list[tuple[int, int]]) -> list[OpRow]:
         split=setting.split,
         engine="greedy",
     )
-    return rows_of(plan.schedule)
+    return _op_rows(plan.schedule)
 
 
 def _task(setting: PlanSetting, candidates: list[list[int]]) -> PlanTask:
@@ -73,8 +69,7 @@ def _task(setting: PlanSetting, candidates: list[list[int]]) -> PlanTask:
     )
 
 
-def rows_of(schedule: Schedule) -> list[OpRow]:
-    """The operations of a schedule as the database has them."""
+def _op_rows(schedule: Schedule) -> list[OpRow]:
     return [
         (
             op.worker.pipeline,
@@ -89,9 +84,30 @@ def rows_of(schedule: Schedule) -> list[OpRow]:
     ]
 
 
-def _portions(rows: list[OpRow]) -> Iterator[list[OpRow]]:
-    for first in range(0, len(rows), PORTION):
-        yield rows[first : first + PORTION]
+def _cells_of(schedule: Schedule) -> Iterator[Cells]:
+    """A schedule as the database has it, by stage and home pipeline."""
+    for stage, times in enumerate(schedule.job.times):
+        for home in range(schedule.job.pipelines):
+            yield Cells(
+                stage=stage,
+                home=home,
+                forward_us=times.forward_us,
+                input_grad_us=times.input_grad_us,
+                weight_grad_us=times.weight_grad_us,
+                executor=schedule.executor[home, stage].tolist(),
+                forward_start_us=schedule.forward_start_us[home, stage].tolist(),
+                input_grad_start_us=schedule.input_grad_start_us[home, stage].tolist(),
+                weight_grad_start_us=schedule.weight_grad_start_us[home, stage].tolist(),
+            )
+
+
+def _rows_at_once(job: Job) -> int:
+    return max(1, MAX_CELLS // job.micro_batches)
+
+
+def _portions(rows: Iterator[Cells], size: int) -> Iterator[list[Cells]]:
+    while portion := list(islice(rows, size)):
+        yield portion
 
 
 def load_plan(plan_id: int) -> Plan:
@@ -99,14 +115,19 @@ def load_plan(plan_id: int) -> Plan:
 
     What the database lacks of the schedule starts at -1, which no checker lets pass.
     """
-    return _plan_of(plan_id, _all_rows(plan_id))
+    return _read(plan_id)[0]
 
 
-def _plan_of(plan_id: int, rows: list[OpRow]) -> Plan:
+def _read(plan_id: int) -> tuple[Plan, list[Cells]]:
+    """A stored plan, and what it was read from."""
     stored = recycle.stored_plan(plan_id)
     setting = recycle.plan_setting(stored.plan_set_id)
     job = Job.from_json(setting.job)
-    return Plan(
+    rows: list[Cells] = []
+    at_once = _rows_at_once(job)
+    while found := recycle.plan_cells(plan_id, first=len(rows), rows=at_once):
+        rows += found
+    plan = Plan(
         objective=setting.objective,
         schedule=_schedule(job, stored.counts, setting.split, rows),
         iteration_us=stored.iteration_us,
@@ -118,37 +139,44 @@ def _plan_of(plan_id: int, rows: list[OpRow]) -> Plan:
         solver_seed=None,
         wall_ms=0,
     )
+    return plan, rows
 
 
-def _all_rows(plan_id: int) -> list[OpRow]:
-    rows: list[OpRow] = []
-    while found := recycle.plan_ops(plan_id, first=len(rows), rows=PORTION):
-        rows += found
-    return rows
-
-
-def _schedule(job: Job, counts: list[int], split: bool, rows: list[OpRow]) -> Schedule:
+def _schedule(job: Job, counts: list[int], split: bool, rows: list[Cells]) -> Schedule:
     shape = (job.pipelines, job.stages, job.micro_batches)
-    starts = {op: np.full(shape, -1, dtype=np.int64) for op in ("F", "I", "W")}
-    executor = np.full(shape, -1, dtype=np.int64)
-    for pipeline, stage, op, home, micro_batch, start_us, _ in rows:
-        starts[op][home, stage, micro_batch] = start_us
-        executor[home, stage, micro_batch] = pipeline
+    executor, forward, input_grad, weight_grad = (
+        np.full(shape, -1, dtype=np.int64) for _ in range(4)
+    )
+    for row in rows:
+        if _fits(job, row):
+            place = row.home, row.stage
+            executor[place] = row.executor
+            forward[place] = row.forward_start_us
+            input_grad[place] = row.input_grad_start_us
+            weight_grad[place] = row.weight_grad_start_us
     return Schedule(
         job=job,
         failed=canonical_failures(job, counts),
         split=split,
         executor=executor,
-        forward_start_us=starts["F"],
-        input_grad_start_us=starts["I"],
-        weight_grad_start_us=starts["W"],
+        forward_start_us=forward,
+        input_grad_start_us=input_grad,
+        weight_grad_start_us=weight_grad,
+    )
+
+
+def _fits(job: Job, row: Cells) -> bool:
+    """Whether a row is one of the job's: the database refuses others only while a plan is made."""
+    return (
+        row.stage < job.stages
+        and row.home < job.pipelines
+        and len(row.executor) == job.micro_batches
     )
 
 
 def check_stored(plan_id: int) -> list[Violation]:
     """Every rule that a stored plan breaks, by what the database holds of it now."""
-    rows = _all_rows(plan_id)
-    plan = _plan_of(plan_id, rows)
+    plan, rows = _read(plan_id)
     figures = check_figures(
         plan.schedule,
         objective=plan.objective,
@@ -159,27 +187,32 @@ def check_stored(plan_id: int) -> list[Violation]:
     return [*check_schedule(plan.schedule), *figures, *_check_rows(plan, rows)]
 
 
-def _check_rows(plan: Plan, rows: list[OpRow]) -> list[Violation]:
-    """The operations of one cell run on one worker, each as long as its stage's time says."""
-    found = []
-    lengths: dict[str, IntArray] = {op: plan.schedule.duration_us(op) for op in _OPERATIONS}
-    executor = plan.schedule.executor
-    for pipeline, stage, op, home, micro_batch, start_us, end_us in rows:
-        name = op_id(op, home, stage, micro_batch)  # type: ignore[arg-type]
-        if end_us - start_us != lengths[op][stage]:
-            found.append(
-                Violation(
-                    rule="duration",
-                    ops=(name,),
-                    detail=f"{name} takes {end_us - start_us} us, its stage {lengths[op][stage]}",
-                )
+def _check_rows(plan: Plan, rows: list[Cells]) -> Iterator[Violation]:
+    """Rows are the job's own, and their operations as long as its stages' times say."""
+    for row in rows:
+        if _fits(plan.job, row):
+            yield from _check_lengths(plan.job, row)
+        else:
+            yield Violation(
+                rule="cells",
+                ops=(),
+                detail=f"the job has no row of {len(row.executor)} micro-batches of pipeline "
+                f"{row.home} in stage {row.stage}",
             )
-        if pipeline != executor[home, stage, micro_batch]:
-            found.append(
-                Violation(
-                    rule="one-executor",
-                    ops=(name,),
-                    detail=f"{name} runs on pipeline {pipeline}, its cell elsewhere",
-                )
+
+
+def _check_lengths(job: Job, row: Cells) -> Iterator[Violation]:
+    times = job.times[row.stage]
+    lengths_us: dict[Operation, tuple[int, int]] = {
+        "F": (row.forward_us, times.forward_us),
+        "I": (row.input_grad_us, times.input_grad_us),
+        "W": (row.weight_grad_us, times.weight_grad_us),
+    }
+    for op, (found, expected) in lengths_us.items():
+        if found != expected:
+            yield Violation(
+                rule="duration",
+                ops=tuple(op_id(op, row.home, row.stage, j) for j in range(job.micro_batches)),
+                detail=f"{op} of pipeline {row.home} in stage {row.stage} takes {found} us, "
+                f"in the job {expected}",
             )
-    return found

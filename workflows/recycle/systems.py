@@ -6,6 +6,7 @@ a worker that was moved to another stage empties that one when it dies.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -241,7 +242,21 @@ class _Recycle:
         return float(time_us)
 
 
-class _Oobleck:
+class _Measured(ABC):
+    """What starts with the iteration time of its state, and keeps it until the next event."""
+
+    current_us: float | None = None
+
+    def start(self) -> Reaction:
+        self.current_us = self._iteration_us()
+        return Reaction(iteration_us=self.current_us, downtime_s=0.0)
+
+    @abstractmethod
+    def _iteration_us(self) -> float | None:
+        """The iteration time with those who are dead now; None if it stands still."""
+
+
+class _Oobleck(_Measured):
     name = "oobleck"
 
     def __init__(
@@ -258,11 +273,6 @@ class _Oobleck:
         self.templates = [make_template(layer_us, total_us, nodes) for nodes in sizes]
         self.dead = 0
         self.known_us: dict[int, float | None] = {}
-        self.current_us: float | None = None
-
-    def start(self) -> Reaction:
-        self.current_us = self._iteration_us()
-        return Reaction(iteration_us=self.current_us, downtime_s=0.0)
 
     def react(self, event: TraceEvent) -> Reaction:
         before_us = self.current_us
@@ -285,18 +295,13 @@ class _Oobleck:
         return self.known_us[self.dead]
 
 
-class _Bamboo:
+class _Bamboo(_Measured):
     name = "bamboo"
 
     def __init__(self, job: Job, costs: Costs) -> None:
         self.job, self.costs = job, costs
         self.dead: set[Worker] = set()
         self.known_us: dict[tuple[int, frozenset[frozenset[int]], bool], float | None] = {}
-        self.current_us: float | None = None
-
-    def start(self) -> Reaction:
-        self.current_us = self._iteration_us()
-        return Reaction(iteration_us=self.current_us, downtime_s=0.0)
 
     def react(self, event: TraceEvent) -> Reaction:
         before_us = self.current_us
@@ -327,18 +332,13 @@ class _Bamboo:
         return self.known_us[key]
 
 
-class _PipelineDrop:
+class _PipelineDrop(_Measured):
     name = "pipeline-drop"
 
     def __init__(self, job: Job, costs: Costs) -> None:
         self.job, self.costs = job, costs
         self.dead: set[Worker] = set()
         self.known_us: dict[int, float | None] = {}
-        self.current_us: float | None = None
-
-    def start(self) -> Reaction:
-        self.current_us = self._iteration_us()
-        return Reaction(iteration_us=self.current_us, downtime_s=0.0)
 
     def react(self, event: TraceEvent) -> Reaction:
         before_us = self.current_us
@@ -359,8 +359,8 @@ class _PipelineDrop:
         return self.known_us[dropped]
 
 
-class _FaultScaled:
-    name = "fault-scaled"
+class _StartsFaultFree:
+    """What needs no more than the number of the dead."""
 
     def __init__(self, job: Job) -> None:
         self.job, self.dead = job, 0
@@ -369,6 +369,10 @@ class _FaultScaled:
     def start(self) -> Reaction:
         return Reaction(iteration_us=self.fault_free_us, downtime_s=0.0)
 
+
+class _FaultScaled(_StartsFaultFree):
+    name = "fault-scaled"
+
     def react(self, event: TraceEvent) -> Reaction:
         self.dead += 1 if event.kind == "fail" else -1
         left = self.job.workers - self.dead
@@ -376,15 +380,12 @@ class _FaultScaled:
         return Reaction(iteration_us=scaled, downtime_s=0.0)
 
 
-class _Spares:
+class _Spares(_StartsFaultFree):
     name = "spares"
 
     def __init__(self, job: Job, costs: Costs) -> None:
-        self.job, self.costs, self.dead = job, costs, 0
-        self.fault_free_us = float(baselines.fault_free_us(job))
-
-    def start(self) -> Reaction:
-        return Reaction(iteration_us=self.fault_free_us, downtime_s=0.0)
+        super().__init__(job)
+        self.costs = costs
 
     def react(self, event: TraceEvent) -> Reaction:
         self.dead += 1 if event.kind == "fail" else -1

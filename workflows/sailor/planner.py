@@ -45,8 +45,6 @@ class _State:
     considered: int = 0
     pruned: int = 0
     simulated: int = 0
-    misses: int = 0
-    """simulated plans that keep no limit"""
     unusable: set[str] = field(default_factory=set)
     """errors of links that some layout needed"""
 
@@ -92,7 +90,6 @@ class _State:
                     self.unusable.add(str(error))
                     continue
                 if not estimate.feasible or not self.goal.met_by(estimate):
-                    self.misses += 1
                     continue
                 self.best.append(Candidate(plan=plan, estimate=estimate))
                 self.best.sort(key=lambda c: self.goal.key(c.estimate))

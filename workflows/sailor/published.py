@@ -211,11 +211,6 @@ def plan_to_published(plan: Plan) -> dict[str, Any]:
     }
 
 
-def quotas_from_published(value: Mapping[str, Mapping[str, int]]) -> dict[tuple[str, str], int]:
-    """{gpu: {zone: count}} -> availability."""
-    return {(gpu, zone): count for gpu, zones in value.items() for zone, count in zones.items()}
-
-
 def problem_from_folder(
     folder: Path,
     job: Job,

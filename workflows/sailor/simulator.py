@@ -16,7 +16,7 @@ Two modes share memory, network and price tables:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -62,8 +62,6 @@ class Estimate:
     reasons: tuple[str, ...]
     """why the plan does not fit; empty if it does"""
     warnings: tuple[str, ...]
-    interval_s: tuple[float, float] | None = None
-    """prediction interval, if a calibration was applied"""
 
     @property
     def feasible(self) -> bool:
@@ -230,8 +228,3 @@ def _warnings(problem: Problem, plan: Plan) -> tuple[str, ...]:
             f"{plan.microbatch * plan.width}: one microbatch each, some replicas idle",
         )
     return ()
-
-
-def with_interval(estimate: Estimate, low: float, high: float) -> Estimate:
-    """The same estimate with an interval of T as factors of it."""
-    return replace(estimate, interval_s=(estimate.iteration_s * low, estimate.iteration_s * high))

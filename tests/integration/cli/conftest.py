@@ -181,3 +181,11 @@ def login_url(apiary_server: TestServer, tmp_path: Path) -> Iterator[str]:
     apiary_server.drop_database(name)
     with psycopg.connect(apiary_server.admin_url, autocommit=True) as connection:
         connection.execute("DROP ROLE serve_test")
+
+
+@pytest.fixture
+def database(apiary_server: TestServer) -> Iterator[str]:
+    """The superuser's URL of an empty database."""
+    name = apiary_server.create_empty_database()
+    yield apiary_server.url(name)
+    apiary_server.drop_database(name)

@@ -16,19 +16,12 @@ import pytest
 from apiary.cli.devstate import running_dev
 from apiary.cli.scaffold import write_application
 from apiary.testing import TestServer
+from tests.processes import is_alive
 
 from .conftest import Dev, apiary, result
 
 Start = Callable[..., Dev]
 OBSERVED_S = 10
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}").exists()
 
 
 def test_a_second_start_goes_on_with_the_same_data(folder: Path, start_dev: Start) -> None:
@@ -44,9 +37,9 @@ def test_a_second_start_goes_on_with_the_same_data(folder: Path, start_dev: Star
 def test_a_signal_stops_all_of_it(folder: Path, start_dev: Start, number: signal.Signals) -> None:
     dev = start_dev(folder).start()
     postmaster = dev.postmaster()
-    assert alive(postmaster)
+    assert is_alive(postmaster)
     assert dev.stop(number) == 0
-    assert not alive(postmaster)
+    assert not is_alive(postmaster)
     assert running_dev(folder) is None
     assert not (folder / ".apiary/dev.json").exists()
     assert "Traceback" not in dev.log
@@ -64,7 +57,7 @@ def test_a_second_signal_ends_it_at_once_and_the_data_survives(
     dev.send(signal.SIGCONT)
     assert dev.ended() == 130
     start_dev(folder).start()  # also waits for the end of the postmaster that was left
-    assert not alive(postmaster)
+    assert not is_alive(postmaster)
     assert result(folder, "call", "guestbook.latest", "limit:=1") == ["survives"]
 
 
@@ -136,7 +129,7 @@ def test_a_port_in_use_is_refused_and_nothing_is_left(folder: Path, start_dev: S
         assert dev.ended() == 78
     assert f"127.0.0.1:{port}" in dev.log
     assert "Traceback" not in dev.log
-    assert not alive(dev.postmaster())
+    assert not is_alive(dev.postmaster())
 
 
 def test_data_of_another_version_is_refused(folder: Path, start_dev: Start) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -15,14 +14,6 @@ from apiary.engine import migrating
 from apiary.testing import TestServer
 
 from .conftest import apiary
-
-
-@pytest.fixture
-def database(apiary_server: TestServer) -> Iterator[str]:
-    """The superuser's URL of an empty database."""
-    name = apiary_server.create_empty_database()
-    yield apiary_server.url(name)
-    apiary_server.drop_database(name)
 
 
 def migrate(folder: Path, url: str, *options: str) -> subprocess.CompletedProcess[str]:

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import psycopg
-from psycopg.rows import dict_row
-
 from apiary.server import Server, ServerSettings
 from apiary.telemetry import Telemetry
 from apiary.testing import LoopThread
@@ -29,13 +26,6 @@ class RunningServer:
     def close(self, grace_s: float = 5.0) -> None:
         self.loop.run(self.server.drain(grace_s))
         self.loop.close()
-
-
-def rows(url: str, statement: str, *parameters: Any) -> list[dict[str, Any]]:
-    """Rows of a statement, as the superuser."""
-    with psycopg.connect(url, autocommit=True, row_factory=dict_row) as connection:
-        cursor = connection.execute(statement.encode(), parameters or None)
-        return cursor.fetchall() if cursor.description else []
 
 
 class Servers:

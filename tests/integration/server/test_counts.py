@@ -9,7 +9,8 @@ import psycopg
 import pytest
 
 from apiary.client import Client, StartOptions
-from tests.integration.server.running import Servers, rows
+from apiary.testing import rows
+from tests.integration.server.running import Servers
 from tests.integration.server.workflow_world import World
 
 

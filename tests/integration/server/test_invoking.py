@@ -23,8 +23,9 @@ from apiary.errors import (
     UnavailableError,
 )
 from apiary.proto.apiary.v1 import apiary_pb2, apiary_pb2_grpc
+from apiary.testing import rows
 from functions import hotel
-from tests.integration.server.running import Servers, rows
+from tests.integration.server.running import Servers
 
 
 def test_a_function_is_called_by_itself_and_by_name(client: Client) -> None:

@@ -24,7 +24,8 @@ from apiary.errors import (
 )
 from apiary.proto.apiary.v1 import apiary_pb2, apiary_pb2_grpc
 from apiary.provenance import tables
-from tests.integration.server.running import Servers, rows
+from apiary.testing import rows
+from tests.integration.server.running import Servers
 
 
 def test_functions_are_listed_and_described(odd: Client) -> None:

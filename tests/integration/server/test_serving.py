@@ -33,9 +33,9 @@ from apiary.errors import (
 )
 from apiary.local import PrivateCluster
 from apiary.server import ServerSettings, Tokens
-from apiary.testing import FAST_SETTINGS, TestServer
+from apiary.testing import FAST_SETTINGS, TestServer, rows
 from tests.integration.server.proxy import LossyProxy
-from tests.integration.server.running import RunningServer, Servers, rows
+from tests.integration.server.running import RunningServer, Servers
 
 Eventually = Callable[..., None]
 TOKENS = """

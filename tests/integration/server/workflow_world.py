@@ -11,8 +11,8 @@ from psycopg.conninfo import make_conninfo
 from apiary.engine.postgres import PostgresEngine
 from apiary.execution.executor import Executor, ExecutorSettings
 from apiary.execution.listening import Listener
-from apiary.testing import LoopThread
-from tests.integration.server.running import Servers, rows
+from apiary.testing import LoopThread, rows
+from tests.integration.server.running import Servers
 
 
 class RunningExecutor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -15,13 +16,11 @@ from .running import Service
 @pytest.fixture(scope="module")
 def deployed(apiary_server: TestServer, apiary_bundle: Bundle) -> Iterator[Service]:
     """A database for the tests of one module, without an executor."""
-    name = apiary_server.create_database(apiary_bundle)
-    made = Service(apiary_server.url(name), apiary_bundle.application)
-    try:
+    with (
+        apiary_server.database(apiary_bundle) as url,
+        closing(Service(url, apiary_bundle.application)) as made,
+    ):
         yield made
-    finally:
-        made.close()
-        apiary_server.drop_database(name)
 
 
 @pytest.fixture(scope="module")

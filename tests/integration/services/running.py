@@ -6,9 +6,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import psycopg
-from psycopg.rows import dict_row
-
 from apiary.authoring.failures import rebuild_exception
 from apiary.engine.postgres import PostgresEngine, PostgresSettings
 from apiary.engine.runs import RunStore
@@ -16,7 +13,7 @@ from apiary.execution.code import CodeCache
 from apiary.execution.executor import Executor, ExecutorSettings
 from apiary.execution.listening import Listener
 from apiary.execution.starting import RunOptions, Starter
-from apiary.testing import LoopThread
+from apiary.testing import LoopThread, rows
 
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT", "STUCK")
 
@@ -87,6 +84,4 @@ class Service:
 
     def query(self, statement: str, *parameters: Any) -> list[dict[str, Any]]:
         """Rows of any statement, as the superuser."""
-        with psycopg.connect(self.url, autocommit=True, row_factory=dict_row) as connection:
-            cursor = connection.execute(statement.encode(), parameters or None)
-            return cursor.fetchall() if cursor.description else []
+        return rows(self.url, statement, *parameters)

@@ -21,6 +21,7 @@ from apiary.errors import BadArgument, FunctionError
 from apiary.testing import Platform
 from functions import symi
 from functions.symi.records import Cluster, Observed, TrainingShape
+from tests.processes import is_alive
 from workflows.symi.synthetic import synthesize
 
 from .running import Service
@@ -499,14 +500,6 @@ def end(process: subprocess.Popen[str]) -> None:
     process.stdout.close()
 
 
-def is_gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
-
-
 @pytest.mark.campaign
 def test_a_dead_rank_and_a_dead_executor_cost_no_committed_iteration(
     service: Service,
@@ -539,13 +532,13 @@ def test_a_dead_rank_and_a_dead_executor_cost_no_committed_iteration(
             lambda: crashed.query("SELECT error FROM apiary.attempt WHERE run_id = %s", run_id)
         )
         assert attempt["error"]["type"] == "RunFailed"
-        crashed.until(lambda: all(map(is_gone, first)))
+        crashed.until(lambda: not any(map(is_alive, first)))
         crashed.until(lambda: not set(ranks()) & set(first))
         (row,) = crashed.query("SELECT iterations FROM symi.run WHERE run = 'killed'")
         crashed.until(lambda: reached(row["iterations"] + 2))
         second = ranks()
         end(executors[0])
-        crashed.until(lambda: all(map(is_gone, second)))
+        crashed.until(lambda: not any(map(is_alive, second)))
         assert crashed.row(run_id)["status"] == "RUNNING"
 
         executors.append(executor(crashed.url))

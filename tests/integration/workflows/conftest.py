@@ -6,9 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import psycopg
 import pytest
-from psycopg.rows import dict_row
 
 from apiary.authoring.bundle import Bundle
 from apiary.authoring.failures import rebuild_exception
@@ -18,7 +16,7 @@ from apiary.execution.code import CodeCache
 from apiary.execution.executor import Executor, ExecutorSettings
 from apiary.execution.listening import Listener
 from apiary.execution.starting import RunOptions, Starter
-from apiary.testing import LoopThread, TestServer
+from apiary.testing import LoopThread, TestServer, rows
 from tests.integration.workflows.application import bundle
 
 APPLICATION = "kvapp"
@@ -160,9 +158,7 @@ class Lab:
 
     def query(self, statement: str, *parameters: Any) -> list[dict[str, Any]]:
         """Rows of any statement, as the superuser."""
-        with psycopg.connect(self.url, autocommit=True, row_factory=dict_row) as connection:
-            cursor = connection.execute(statement.encode(), parameters or None)
-            return cursor.fetchall() if cursor.description else []
+        return rows(self.url, statement, *parameters)
 
     def ask(self, work: Any) -> Any:
         """Run a coroutine on the loop."""

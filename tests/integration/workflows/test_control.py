@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from apiary.errors import NotFound, WrongState
 from tests.integration.workflows.conftest import Lab, Running
 from tests.integration.workflows.test_leases import claimed
+from tests.processes import is_alive
 
 
 def cancel(lab: Lab, run_id: str, *, cascade: bool = True) -> list[str]:
@@ -53,15 +53,7 @@ def test_a_running_step_is_interrupted(
     lab.until(lambda: not running.executor._driving, 5.0)
     assert lab.status(run_id) == "CANCELLED"
     if workflow == "pholds":
-        lab.until(lambda: not _is_alive(int(begun.read_text())))
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+        lab.until(lambda: not is_alive(int(begun.read_text())))
 
 
 def test_a_running_function_is_interrupted(lab: Lab, running: Running) -> None:
@@ -186,7 +178,7 @@ def test_a_steps_time_out_is_an_outcome(lab: Lab, running: Running) -> None:
 def test_a_time_out_kills_the_steps_process(lab: Lab, running: Running, tmp_path: Path) -> None:
     path = tmp_path / "pid"
     assert lab.output(lab.start("plates", path=str(path))) == "DeadlineExceeded"
-    lab.until(lambda: not _is_alive(int(path.read_text())))
+    lab.until(lambda: not is_alive(int(path.read_text())))
 
 
 def test_a_crashed_process_is_a_failed_attempt(lab: Lab, running: Running, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import pickle
 import threading
 from decimal import Decimal
 from typing import Any
@@ -124,6 +125,19 @@ def test_a_declared_error_keeps_its_code_and_the_types_of_its_attributes() -> No
     elsewhere = rebuild_exception(document, nobody)
     assert isinstance(elsewhere, errors.FunctionError)
     assert (elsewhere.code, elsewhere.declared) == ("SOLD_OUT", True)
+
+
+class Full(errors.ApplicationError):
+    code = "FULL"
+
+
+def test_keywords_of_a_declared_error_are_its_details() -> None:
+    error = Full("no room", hotel="Ritz", rooms=0)
+    assert (error.args, vars(error)) == (("no room",), {"hotel": "Ritz", "rooms": 0})
+    document = recorded(error)
+    assert (document["code"], document["details"]) == ("FULL", {"hotel": "Ritz", "rooms": 0})
+    for again in (rebuild_exception(document, find(Full)), pickle.loads(pickle.dumps(error))):
+        assert (type(again), again.args, vars(again)) == (Full, error.args, vars(error))
 
 
 def test_an_attribute_that_cannot_be_stored_is_dropped_with_a_note() -> None:

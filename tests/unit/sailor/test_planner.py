@@ -7,6 +7,7 @@ import pickle
 
 import pytest
 
+from tests.unit.sailor.cases import goal_of
 from workflows.sailor.errors import BadJob, NoFeasiblePlan, UnknownName
 from workflows.sailor.plan import (
     Plan,
@@ -23,14 +24,6 @@ from workflows.sailor.simulator import simulate
 
 Z = "us-central1-a"
 INFEASIBLE = {"S7": "memory", "S8": "budget"}
-
-
-def goal_of(case) -> Goal:
-    return Goal(
-        objective="cost" if case["objective"] == "iteration_cost" else "throughput",
-        max_cost_usd=case["max_cost_usd"] or None,
-        min_iterations_per_s=case["min_throughput"] or None,
-    )
 
 
 def published_plan(case) -> Plan:

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.sailor.cases import goal_of
 from workflows.sailor.plan import parse_availability, runs, within
 from workflows.sailor.reference_planner import reference_search
 from workflows.sailor.search_result import Goal, SearchResult
 
 # the second case, two types with 512 GPUs, takes half a minute by itself
 CASES = [pytest.param(i, marks=[pytest.mark.campaign] if i == 1 else []) for i in range(18)]
-
-
-def goal_of(case) -> Goal:
-    return Goal(
-        objective="cost" if case["objective"] == "iteration_cost" else "throughput",
-        max_cost_usd=case["max_cost_usd"] or None,
-        min_iterations_per_s=case["min_throughput"] or None,
-    )
 
 
 def reference(published, case) -> SearchResult | None:

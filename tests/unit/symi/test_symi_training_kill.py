@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from tests.processes import is_alive
 from workflows.symi.control import FileControl, IterationRecord, Placements
 from workflows.symi.errors import Conflict, RunFailed
 from workflows.symi.policies import Symi
@@ -77,7 +78,7 @@ def test_a_killed_rank_costs_no_committed_iteration(
         train(CONFIG, deadly, tmp_path)
     assert (failure.value.rank, failure.value.exit_code) == (victim, -9)
     assert {state for _, state in deadly.ranks.values()} == {"FAILED"}
-    assert all(_is_gone(pid) for pid, _ in deadly.ranks.values())
+    assert not any(is_alive(pid) for pid, _ in deadly.ranks.values())
 
     committed = journal(path).begin().iteration
     assert KILL_AT <= failure.value.committed == committed < CONFIG.steps
@@ -166,7 +167,7 @@ def test_a_refused_commit_ends_the_ranks(tmp_path: Path) -> None:
     control = Refusing(tmp_path / "journal", Symi(), layers=2, experts=8, slots=16)
     with pytest.raises(Conflict):
         train(CONFIG, control, tmp_path)
-    assert all(_is_gone(pid) for pid, _ in control.ranks.values())
+    assert not any(is_alive(pid) for pid, _ in control.ranks.values())
 
 
 def test_a_finished_run_starts_no_process(tmp_path: Path, undisturbed: object) -> None:
@@ -182,11 +183,3 @@ def _facts(record: IterationRecord) -> tuple[object, ...]:
     """Everything but the latency, with losses to the last bit."""
     losses = (record.loss.hex(), record.cross_entropy.hex())
     return (record.iteration, record.popularity, *losses, record.dropped, record.gradient_bytes)
-
-
-def _is_gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -54,10 +55,5 @@ def service(apiary_server: TestServer, apiary_bundle: Bundle) -> Iterator[Servic
 
 
 def _service(server: TestServer, bundle: Bundle) -> Iterator[Service]:
-    name = server.create_database(bundle)
-    service = Service(server.url(name), bundle.application)
-    try:
+    with server.database(bundle) as url, closing(Service(url, bundle.application)) as service:
         yield service
-    finally:
-        service.close()
-        server.drop_database(name)

@@ -124,8 +124,10 @@ def test_a_schedule_is_read_in_portions(service: Service, planned: dict[str, Any
     plan_id = planned["plans"][1]["plan_id"]
     whole = service.run("recycle.schedule", plan_id=plan_id)
     assert len(whole) == 3 * 3 * 4 * 6
-    part = service.run("recycle.schedule", plan_id=plan_id, first=100, rows=50)
-    assert part == whole[100:150]
+    assert whole == sorted(whole, key=lambda row: (row[1], row[3], row[4], row[2]))
+    for first, rows in [(100, 50), (0, 1), (17, 2), (18, 18), (200, 50), (216, 1), (10**12, 1)]:
+        part = service.run("recycle.schedule", plan_id=plan_id, first=first, rows=rows)
+        assert part == whole[first : first + rows]
 
 
 def test_counts_without_a_plan_are_planned_now(service: Service, planned: dict[str, Any]) -> None:
@@ -145,12 +147,10 @@ def test_a_tampered_plan_is_found_out(service: Service, small: str) -> None:
     with psycopg.connect(service.url) as connection:
         connection.execute("SET session_replication_role = replica")  # the triggers sleep
         connection.execute(
-            "UPDATE recycle.op a SET start_us = b.start_us, end_us = b.end_us"
-            " FROM recycle.op b"
-            " WHERE (a.plan_id, a.stage, a.home, a.micro_batch) = (%(p)s, 0, 0, 0)"
-            " AND (b.plan_id, b.stage, b.home, b.micro_batch) = (%(p)s, 0, 0, 0)"
-            " AND (a.op, b.op) IN (('F', 'W'), ('W', 'F'))",
-            {"p": plan_id},
+            "UPDATE recycle.cells SET forward_start_us[1] = weight_grad_start_us[1],"
+            " weight_grad_start_us[1] = forward_start_us[1]"
+            " WHERE (plan_id, stage, home) = (%s, 0, 0)",
+            [plan_id],
         )
     found = service.run("recycle.validate", plan_id=plan_id)
     assert {"forward", "input-grad-own", "weight-grad"} <= {v["rule"] for v in found}
@@ -158,14 +158,50 @@ def test_a_tampered_plan_is_found_out(service: Service, small: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("change", "rules"),
+    [
+        ("UPDATE recycle.cells SET input_grad_us = 2 WHERE {}", {"duration"}),
+        ("DELETE FROM recycle.cells WHERE {}", {"start"}),
+        (
+            "UPDATE recycle.cells SET executor = executor[2:], forward_start_us ="
+            " forward_start_us[2:], input_grad_start_us = input_grad_start_us[2:],"
+            " weight_grad_start_us = weight_grad_start_us[2:] WHERE {}",
+            {"start", "cells"},
+        ),
+        ("UPDATE recycle.cells SET home = 2 WHERE {}", {"start", "cells"}),
+    ],
+)
+def test_a_row_that_does_not_fit_is_found_out(
+    service: Service, small: str, change: str, rules: set[str]
+) -> None:
+    plan_id = service.call("recycle.find_plan", plan_set_id=small, counts=[1, 0])
+    one = "(plan_id, stage, home) = (%s, 1, 1)"
+    with psycopg.connect(service.url) as connection:
+        connection.execute("SET session_replication_role = replica")  # the triggers sleep
+        kept = connection.execute(f"SELECT * FROM recycle.cells WHERE {one}", [plan_id]).fetchone()
+        connection.execute(change.format(one).encode(), [plan_id])
+    try:
+        found = service.run("recycle.validate", plan_id=plan_id)
+    finally:
+        with psycopg.connect(service.url) as connection:
+            connection.execute("SET session_replication_role = replica")
+            connection.execute(
+                "DELETE FROM recycle.cells WHERE (plan_id, stage) = (%s, 1) AND home > 0", [plan_id]
+            )
+            connection.execute(f"INSERT INTO recycle.cells VALUES ({', '.join(['%s'] * 10)})", kept)
+    assert rules <= {v["rule"] for v in found}
+    assert service.run("recycle.validate", plan_id=plan_id) == []
+
+
+@pytest.mark.parametrize(
     "statement",
     [
         "UPDATE recycle.plan SET iteration_us = 1 WHERE plan_id = %s",
         "DELETE FROM recycle.plan WHERE plan_id = %s",
-        "UPDATE recycle.op SET start_us = 0 WHERE plan_id = %s",
-        "DELETE FROM recycle.op WHERE plan_id = %s",
-        "INSERT INTO recycle.op SELECT plan_id, pipeline, stage, op, home, 1000, start_us, end_us"
-        " FROM recycle.op WHERE plan_id = %s LIMIT 1",
+        "UPDATE recycle.cells SET forward_start_us[1] = 0 WHERE plan_id = %s",
+        "DELETE FROM recycle.cells WHERE plan_id = %s",
+        "INSERT INTO recycle.cells SELECT plan_id, 1000, home, 1, 1, 1, executor, forward_start_us,"
+        " input_grad_start_us, weight_grad_start_us FROM recycle.cells WHERE plan_id = %s LIMIT 1",
     ],
 )
 def test_stored_plans_do_not_change(
@@ -183,9 +219,45 @@ def test_the_second_plan_of_the_same_counts_is_thrown_away(service: Service, sma
         "status": "optimal", "engine": "greedy", "solver_seed": None, "wall_ms": 0,
     }  # fmt: skip
     draft = service.call("recycle.begin_plan", plan_set_id=small, counts=[1, 1], run="late")
-    service.call("recycle.add_ops", plan_id=draft, ops=[[0, 0, "F", 0, 0, 0, 1]])
+    service.call("recycle.add_cells", plan_id=draft, rows=[cells(0, 0)])
     assert service.call("recycle.seal_plan", plan_id=draft, figures=figures) == plan_id
-    assert service.query("SELECT 1 FROM recycle.op WHERE plan_id = %s", draft) == []
+    assert service.query("SELECT 1 FROM recycle.cells WHERE plan_id = %s", draft) == []
+
+
+def test_cells_that_a_plan_has_are_left_alone(service: Service, small: str) -> None:
+    """A portion may be written again by one who does not know that it was."""
+    draft = service.call("recycle.begin_plan", plan_set_id=small, counts=[1, 1], run="again")
+    service.call("recycle.add_cells", plan_id=draft, rows=[cells(0, 0), cells(1, 0)])
+    late = {**cells(1, 0), "executor": [0, 0]}
+    service.call("recycle.add_cells", plan_id=draft, rows=[late, cells(0, 1)])
+    rows = service.query(
+        "SELECT stage, home, op, micro_batch, pipeline, start_us, end_us FROM recycle.op"
+        " WHERE plan_id = %s ORDER BY stage, home, micro_batch, op",
+        draft,
+    )
+    one = [("F", 0, 1, 0, 2), ("I", 0, 1, 4, 7), ("W", 0, 1, 8, 12)]
+    other = [("F", 1, 0, 2, 4), ("I", 1, 0, 6, 9), ("W", 1, 0, 10, 14)]
+    expected = [(*place, *op) for place in [(0, 0), (0, 1), (1, 0)] for op in one + other]
+    assert [tuple(row.values()) for row in rows] == expected
+
+
+def test_cells_of_another_length_are_refused(service: Service, small: str) -> None:
+    draft = service.call("recycle.begin_plan", plan_set_id=small, counts=[1, 1], run="short")
+    short = {**cells(0, 1), "weight_grad_start_us": [8]}
+    with pytest.raises(FunctionError, match="has 1 of weight_grad_start_us: expected one for each"):
+        service.call("recycle.add_cells", plan_id=draft, rows=[cells(0, 0), short])
+    assert service.query("SELECT 1 FROM recycle.cells WHERE plan_id = %s", draft) == []
+    with pytest.raises(FunctionError, match="no plan -1 was begun"):
+        service.call("recycle.add_cells", plan_id=-1, rows=[cells(0, 0)])
+
+
+def cells(stage: int, home: int) -> dict[str, Any]:
+    """The cells of one pipeline in one stage, of a job with two micro-batches."""
+    return {
+        "stage": stage, "home": home,
+        "forward_us": 2, "input_grad_us": 3, "weight_grad_us": 4, "executor": [1, 0],
+        "forward_start_us": [0, 2], "input_grad_start_us": [4, 6], "weight_grad_start_us": [8, 10],
+    }  # fmt: skip
 
 
 def test_an_incomplete_plan_is_not_sealed(service: Service, planned: dict[str, Any]) -> None:
@@ -196,7 +268,7 @@ def test_an_incomplete_plan_is_not_sealed(service: Service, planned: dict[str, A
     draft = service.call(
         "recycle.begin_plan", plan_set_id=planned["plan_set_id"], counts=[2, 0, 0, 0], run="x"
     )
-    with pytest.raises(FunctionError, match="has 0 operations, its job has 216"):
+    with pytest.raises(FunctionError, match="has 0 rows of cells, its job has 12"):
         service.call("recycle.seal_plan", plan_id=draft, figures=figures)
     with pytest.raises(FunctionError, match="no plan"):
         service.call("recycle.stored_plan", plan_id=draft)
@@ -210,6 +282,7 @@ GOOD = {"pipelines": 3, "micro_batches": 6, "f_max": 1}
     [
         ({"pipelines": 0}, "INVALID_ARGUMENT"),
         ({"micro_batches": 0}, "INVALID_ARGUMENT"),
+        ({"micro_batches": 65_537}, "INVALID_ARGUMENT"),
         ({"f_max": 9}, "INVALID_ARGUMENT"),
         ({"f_max": -1}, "INVALID_ARGUMENT"),
         ({"stages": 3}, "INVALID_ARGUMENT"),
