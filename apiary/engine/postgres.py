@@ -38,7 +38,7 @@ _LOG_ATTEMPT = Statement(
     b"apiary_log_attempt",
     b"SELECT apiary.log_attempt($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
 )
-_CALL = "CALL apiary.run_in_database(%s::json, NULL)"
+_CALL = Statement(b"apiary_run_in_database", b"CALL apiary.run_in_database($1, NULL)")
 
 IN_DATABASE = "in database"  # the pool for workflows that run in a backend
 
@@ -195,15 +195,14 @@ class PostgresEngine:
         try:
             async with self.connection(IN_DATABASE) as connection:
                 try:
-                    cursor = await connection.execute(_CALL, [request])
-                    row = await cursor.fetchone()
+                    outcome = await _CALL.value(connection, (request,))
                 except BaseException:
                     await connection.close()
                     raise
         except psycopg.Error as error:
             raise translate(error) from error
-        assert row is not None  # the procedure has an output parameter
-        return str(row[0])
+        assert outcome is not None  # the procedure's output parameter
+        return outcome
 
     @asynccontextmanager
     async def connection(self, isolation: str = "read committed") -> AsyncIterator[Connection]:

@@ -152,7 +152,10 @@ class RunStore:
     async def run_in_database(
         self, request: StartRequest | ClaimedRun, lease: timedelta
     ) -> RunOutcome:
-        """Run a workflow in a backend to its end; QUEUED when it had to leave the database."""
+        """Run a workflow in a backend to its end; QUEUED when it had to leave the database.
+
+        Superseded as for `start`.
+        """
         if isinstance(request, ClaimedRun):
             document: dict[str, Any] = {"run_id": request.run_id, "epoch": request.epoch}
         else:
@@ -165,6 +168,8 @@ class RunStore:
         outcome = json.loads(text)
         if "refused" in outcome:
             raise ApiaryError.from_json(outcome["refused"])
+        if "superseded" in outcome:
+            raise Superseded(outcome["superseded"])
         return RunOutcome(**outcome)
 
     async def claim(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -63,8 +64,12 @@ class Replay:
         self.last_seq = 0  # of the latest call, in program order
         self._records = {record.seq: record for record in records if record.seq > 0}
         self._find_class = find_class
-        self._random = random.Random(seed)
+        self._seed = seed
         self.broken: NonDeterminismError | None = None
+
+    @cached_property
+    def _random(self) -> random.Random:
+        return random.Random(self._seed)  # made when it is asked for: few workflows do
 
     def next_seq(self) -> int:
         """The number of the next call."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ..authoring.values import canonical, digest
-from ..engine.runs import RunOutcome, RunStore, StartRequest
+from ..engine.runs import RunOutcome, RunStore, StartRequest, Superseded
 from ..errors import ApiaryError, BadArgument, LeaseLost, PayloadTooLarge
 from .code import CodeCache
 from .ids import checked_run_id, new_run_id
@@ -59,27 +61,32 @@ class Starter:
         deployment = options.deployment or await self._code.current(application)
         return await self._request(deployment, workflow, document, principal, options)
 
-    async def prepare_as_before(
+    async def start_new(
         self,
         application: str,
         workflow: str,
         document: dict[str, Any],
         principal: str,
         options: RunOptions,
-    ) -> StartRequest | None:
-        """As `prepare`, for the deployment that was current when that was asked for last.
+        start: Callable[[StartRequest], Awaitable[RunOutcome]] | None = None,
+    ) -> tuple[StartRequest, RunOutcome]:
+        """`prepare`, and start by ``start`` (else `start`), mostly in one statement.
 
-        It saves asking: the start itself checks that, and raises Superseded. None when that would
-        not do, or the old deployment refuses the request: then `prepare` gives the answer.
+        The deployment that was current when that was asked for last is taken, and the start itself
+        checks that it still is. If not, or if it refuses the request, it is asked for.
         """
-        deployment = self._code.last_current(application)
-        if deployment is None or options.deployment is not None:
-            return None
-        try:
-            request = await self._request(deployment, workflow, document, principal, options)
-        except ApiaryError:
-            return None
-        return None if request.in_database else replace(request, if_current=True)
+        start = start or self.start
+        last = self._code.last_current(application)
+        if last is not None and options.deployment is None:
+            request = None
+            with suppress(ApiaryError):  # then the current deployment gives the answer
+                request = await self._request(last, workflow, document, principal, options)
+            if request is not None:
+                with suppress(Superseded):  # nothing was started
+                    request = replace(request, if_current=True)
+                    return request, await start(request)
+        request = await self.prepare(application, workflow, document, principal, options)
+        return request, await start(request)
 
     async def _request(
         self,

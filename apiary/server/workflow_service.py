@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from ..engine.catalogue import Catalogue
 from ..engine.queues import QueueStore
-from ..engine.runs import RunStore, Superseded
+from ..engine.runs import RunStore
 from ..engine.workflows import WorkflowCatalogue
 from ..errors import BadArgument, NotFound, WrongState
 from ..execution.explaining import Explainer
@@ -397,20 +397,16 @@ class WorkflowsService(Gated, apiary_pb2_grpc.WorkflowsServicer):
         call: Call,
         options: RunOptions,
     ) -> pb.StartRunResponse:
-        starter, principal = self._parts.starter, call.principal.name
-        request = await starter.prepare_as_before(
-            application, workflow, document, principal, options
-        )
-        if request is not None:
-            with suppress(Superseded):  # nothing was started: ask which deployment serves now
-                return started_message(request, await self._parts.starting.start(request))
+        starter, start = self._parts.starter, self._parts.starting.start
         try:
-            request = await starter.prepare(application, workflow, document, principal, options)
+            request, outcome = await starter.start_new(
+                application, workflow, document, call.principal.name, options, start
+            )
         except NotFound as error:
             if error.metadata.get("kind") == "workflow" and options.deployment is None:
                 await self._parts.workflows.workflow(workflow, application)  # tells the nearest
             raise
-        return started_message(request, await self._parts.starting.start(request))
+        return started_message(request, outcome)
 
     async def _application(self, given: str, workflow: str) -> str:
         named = optional_name(given, "application")

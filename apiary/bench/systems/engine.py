@@ -49,10 +49,9 @@ class Engine(Adapter):
         return outcome.output
 
     async def _run(self, request: Request) -> Any:
-        prepared = await self._starter.prepare(
+        _, outcome = await self._starter.start_new(
             APPLICATION, request.target, request.arguments, "bench", RunOptions()
         )
-        outcome = await self._starter.start(prepared)
         if outcome.status != "SUCCEEDED":
             raise UsageError(f"{request.target} in the database ended as {outcome.status}")
         return outcome.output

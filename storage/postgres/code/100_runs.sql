@@ -10,18 +10,41 @@ CREATE OR REPLACE FUNCTION apiary.clock() RETURNS timestamptz LANGUAGE sql VOLAT
            + coalesce(nullif(pg_catalog.current_setting('apiary.clock_offset', true), '')::interval, '0')
 $body$;
 
-CREATE OR REPLACE FUNCTION apiary.check_transition() RETURNS trigger LANGUAGE plpgsql AS $body$
+-- Whether a run may go from one status to another: the rows of apiary.transition as one expression,
+-- which costs each change of a run less than looking there.
+DO $body$
 BEGIN
-    IF NOT EXISTS (SELECT FROM apiary.transition t
-                    WHERE t.from_status = OLD.status AND t.to_status = NEW.status) THEN
+    EXECUTE format($function$
+        CREATE FUNCTION apiary.may_go(p_from text, p_to text) RETURNS boolean LANGUAGE sql IMMUTABLE AS
+        $expression$SELECT p_from || ' ' || p_to IN (%s)$expression$
+    $function$, (SELECT string_agg(DISTINCT quote_literal(from_status || ' ' || to_status), ', ')
+                   FROM apiary.transition));
+END
+$body$;
+
+-- What holds of every run. A trigger, as PostgreSQL parses CHECK constraints anew for every statement.
+CREATE OR REPLACE FUNCTION apiary.check_run() RETURNS trigger LANGUAGE plpgsql AS $body$
+BEGIN
+    IF TG_OP = 'UPDATE' AND NEW.status <> OLD.status AND NOT apiary.may_go(OLD.status, NEW.status) THEN
         RAISE EXCEPTION 'a run cannot go from % to %', OLD.status, NEW.status
             USING ERRCODE = 'AP005', DETAIL = NEW.run_id;
+    END IF;
+    IF pg_catalog.length(NEW.run_id) NOT BETWEEN 1 AND 255
+       OR NEW.finished_at IS NOT NULL AND NEW.ready_at IS NOT NULL
+       OR NOT (CASE WHEN NEW.status IN ('SUCCEEDED', 'FAILED', 'CANCELLED', 'TIMED_OUT')
+                       THEN NEW.finished_at IS NOT NULL
+                   WHEN NEW.status IN ('QUEUED', 'SCHEDULED', 'RUNNING')
+                       THEN NEW.finished_at IS NULL AND NEW.ready_at IS NOT NULL
+                   WHEN NEW.status IN ('WAITING', 'STUCK') THEN NEW.finished_at IS NULL
+                   ELSE false END) THEN
+        RAISE EXCEPTION 'run % cannot be % with ready_at % and finished_at %',
+            NEW.run_id, NEW.status, NEW.ready_at, NEW.finished_at USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
 END
 $body$;
-CREATE OR REPLACE TRIGGER check_transition BEFORE UPDATE ON apiary.run FOR EACH ROW
-    WHEN (OLD.status IS DISTINCT FROM NEW.status) EXECUTE FUNCTION apiary.check_transition();
+CREATE OR REPLACE TRIGGER check_run BEFORE INSERT OR UPDATE ON apiary.run
+    FOR EACH ROW EXECUTE FUNCTION apiary.check_run();
 
 -- A short name of a run for notifications and advisory locks: payloads are bounded, run ids are not.
 CREATE OR REPLACE FUNCTION apiary.run_hash(p_run_id text) RETURNS text LANGUAGE sql IMMUTABLE AS $body$
@@ -46,10 +69,12 @@ DECLARE
     v_status text := CASE WHEN p_executor IS NOT NULL THEN 'RUNNING'
                           WHEN p_start_at > v_now THEN 'SCHEDULED' ELSE 'QUEUED' END;
 BEGIN
-    -- The lock is what a foreign key would take: apiary.delete_queue waits for it, or is waited for.
-    PERFORM FROM apiary.queue q WHERE q.name = p_queue FOR KEY SHARE;
-    IF p_queue IS NOT NULL AND NOT FOUND THEN
-        RAISE EXCEPTION 'no queue %', p_queue USING ERRCODE = 'AP006', DETAIL = 'queue ' || p_queue;
+    IF p_queue IS NOT NULL THEN
+        -- The lock is what a foreign key would take: apiary.delete_queue waits for it, or is waited for.
+        PERFORM FROM apiary.queue q WHERE q.name = p_queue FOR KEY SHARE;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'no queue %', p_queue USING ERRCODE = 'AP006', DETAIL = 'queue ' || p_queue;
+        END IF;
     END IF;
     IF p_parent_run_id IS NOT NULL THEN
         PERFORM apiary.held_run(p_parent_run_id, p_parent_epoch);
@@ -126,7 +151,11 @@ $body$;
 -- Insert operations of a run that did not insert themselves: deferred read-only calls, steps, waits.
 CREATE OR REPLACE FUNCTION apiary.insert_operations(
     p_run_id text, p_application text, p_deployment text, p_principal text, p_trace text, p_operations json
-) RETURNS void LANGUAGE sql SECURITY DEFINER AS $body$
+) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $body$
+BEGIN
+    IF p_operations IS NULL THEN
+        RETURN;
+    END IF;
     INSERT INTO apiary.operation (run_id, seq, kind, name, application, deployment, principal, status,
         input, input_digest, output, error, attempt, started_at, finished_at, isolation, read_only,
         reads, calls, log, trace)
@@ -138,7 +167,8 @@ CREATE OR REPLACE FUNCTION apiary.insert_operations(
       FROM pg_catalog.json_to_recordset(p_operations) AS o (
            seq integer, kind text, name text, input json, input_digest text, output json, error json,
            attempt integer, started_at double precision, finished_at double precision, isolation text,
-           read_only boolean, reads json, calls json, log text)
+           read_only boolean, reads json, calls json, log text);
+END
 $body$;
 
 -- Record operations, with the values that they wrote to streams: [{key, values, seq}].

@@ -43,6 +43,8 @@ GRANT EXECUTE ON FUNCTION
     apiary.record_operations(text, integer, json, json), apiary.park_run(text, integer, json, timestamptz, json),
     apiary.release_run(text, integer, boolean, json),
     apiary.finish_run(text, integer, text, json, json, integer, json),
+    apiary.start_in_database(text, text, text, text, json, text, text, text, timestamptz, integer, text, interval),
+    apiary.finish_in_database(text, integer, text, json, json, integer, json),
     apiary.renew_leases(text, text[], integer[], interval),
     apiary.claim_runs(text, integer, interval, text[], text[]), apiary.time_out_runs(integer),
     apiary.send(text, text, json, text), apiary.take_message(text, integer, text, integer, json, json),

@@ -11,7 +11,7 @@ from apiary_runtime.database import PlpyDatabase
 from apiary_runtime.interrupts import triggers_pending_on
 from apiary_runtime.records import insert_plan
 
-from apiary.authoring.decorators import Function
+from apiary.authoring.decorators import Function, Registered
 from apiary.authoring.loader import DeploymentCode, SourceModule
 from apiary.errors import NotFound
 
@@ -74,6 +74,7 @@ class LoadedDeployment:
             )
         self.source = DeploymentCode(deployment, (SourceModule(**row) for row in modules))
         self.functions = {row["name"]: CatalogueFunction(self, row) for row in functions}
+        self.workflows: dict[str, Registered] = {}  # that were run here
         self.statements: list[dict[str, Any]] = [
             statement for row in functions for statement in json.loads(row["statements"])
         ]

@@ -20,8 +20,9 @@ from apiary_runtime.payload import encode_output
 from apiary_runtime.sessions import Session
 from apiary_runtime.statements import (
     FINISH,
+    FINISH_USUAL,
     INVOKE,
-    INVOKE_TYPES,
+    IS_CURRENT,
     LOAD_RUN,
     LOCK,
     LOG_ATTEMPT,
@@ -29,9 +30,11 @@ from apiary_runtime.statements import (
     RECORDS,
     RELEASE,
     START,
-    START_NAMES,
+    START_USUAL,
     UNLOCK,
+    UNUSUAL_NAMES,
     WORKFLOW,
+    Statement,
 )
 
 from apiary.authoring.context import Context, running_in
@@ -61,6 +64,10 @@ class LeaveDatabase(BaseException):
     """The workflow made a call that an executor has to make; not an Exception, see Interrupted."""
 
 
+class Superseded(Exception):
+    """The deployment that a start took for the current one is not that: nothing was started."""
+
+
 class Unwound(BaseException):
     """A statement failed for a reason that is no outcome of the workflow's call."""
 
@@ -78,6 +85,8 @@ class InDatabaseRun(Context):
         self._request = request
         self._run_id: str = request["run_id"]
         self._seed = self._run_id
+        # Started by this call, and there is nothing else that its start or its end has to do.
+        self._is_usual = "epoch" not in request and not any(map(request.get, UNUSUAL_NAMES))
         self._deferred: list[str] = []  # read-only operations that nothing depends on yet
         self._attempts: list[tuple[Any, ...]] = []  # of tries that conflicted, to be logged
         self._session = session
@@ -112,7 +121,7 @@ class InDatabaseRun(Context):
             self._session.commit_durably()
             return settled
         loaded = self._load()
-        workflow = loaded.source.find(*self._workflow_place(loaded))
+        workflow = self._find_workflow(loaded)
         records = self._records() if "epoch" in self._request else []
         self._replay = Replay(
             self._seed, self._run_id, loaded.id, records, loaded.source.find_class
@@ -249,8 +258,7 @@ class InDatabaseRun(Context):
         ]  # fmt: skip
         self._session.start_statement_timeout(function.timeout_ms or _DEFAULT_TIMEOUT_MS)
         try:
-            plan = self._backend.plan(INVOKE, INVOKE_TYPES)
-            outcome = json.loads(plpy.execute(plan, values)[0]["outcome"])
+            outcome = json.loads(self._statement(INVOKE, values)[0]["outcome"])
             self._session.commit("serializable")
         finally:
             self._session.stop_statement_timeout()
@@ -316,9 +324,13 @@ class InDatabaseRun(Context):
             return None
         self._application, self._workflow = request["application"], request["workflow"]
         self._deployment, self._input = request["deployment"], request["input"]
-        values = [request[name] for name in START_NAMES]
-        values[START_NAMES.index("input")] = dumps(self._input)
-        row = self._statement(START, values)[0]
+        current = [self._application, self._deployment]
+        if request["if_current"] and not self._statement(IS_CURRENT, current):
+            raise Superseded
+        given = {**request, "input": dumps(self._input)}
+        if self._is_usual and self._start_usual(given):
+            return None
+        row = self._statement(START, given)[0]
         self._epoch = row["epoch"]
         if row["created"]:
             return None
@@ -330,14 +342,31 @@ class InDatabaseRun(Context):
             "error": None if row["error"] is None else json.loads(row["error"]),
         }
 
+    def _start_usual(self, given: dict[str, Any]) -> bool:
+        """Write the run's row, if nothing has its id."""
+        try:
+            self._statement(START_USUAL, given)
+        except plpy.SPIError as error:
+            if error.sqlstate != "23505":
+                raise
+            return False
+        self._epoch = 1
+        return True
+
     def _load(self) -> LoadedDeployment:
         return self._backend.application(self._application).deployment(self._deployment)
 
-    def _workflow_place(self, loaded: LoadedDeployment) -> tuple[str, str]:
-        rows = self._statement(WORKFLOW, [loaded.id, self._workflow])
-        if not rows:
-            raise NotFound(f"no workflow {self._workflow!r}", kind="workflow", name=self._workflow)
-        return rows[0]["module"], rows[0]["qualname"]
+    def _find_workflow(self, loaded: LoadedDeployment) -> Registered:
+        found = loaded.workflows.get(self._workflow)
+        if found is None:
+            rows = self._statement(WORKFLOW, [loaded.id, self._workflow])
+            if not rows:
+                raise NotFound(
+                    f"no workflow {self._workflow!r}", kind="workflow", name=self._workflow
+                )
+            found = loaded.source.find(rows[0]["module"], rows[0]["qualname"])
+            loaded.workflows[self._workflow] = found
+        return found
 
     def _records(self) -> list[OperationRecord]:
         return [
@@ -358,7 +387,7 @@ class InDatabaseRun(Context):
         self._log_attempts()
         values = [self._run_id, self._epoch, status, output, error, self._replay.last_seq,
                   self._take_deferred()]  # fmt: skip
-        self._statement(FINISH, values)
+        self._statement(FINISH_USUAL if self._is_usual else FINISH, values)
         self._session.commit_durably()
         return self._outcome(status, output, error)
 
@@ -398,19 +427,24 @@ class InDatabaseRun(Context):
     def _unlock(self) -> None:
         self._statement(UNLOCK, [self._run_id])
 
-    def _statement(self, statement: tuple[str, str], values: list[Any]) -> Any:
-        sql, types = statement
-        return plpy.execute(self._backend.plan(sql, types.split()), values)
+    def _statement(self, statement: Statement, values: list[Any] | dict[str, Any]) -> Any:
+        if isinstance(values, dict):
+            values = [values[name] for name in statement.names]
+        return plpy.execute(self._backend.plan(statement.sql, statement.types), values)
 
 
 def run_in_database(runtime: Runtime, request_text: str) -> str:
     """Run what a request says; return the outcome, or the error that refused it, as JSON text."""
-    session = Session(runtime.backend)
+    session = Session()
+    request = json.loads(request_text)
     try:
-        return json.dumps(InDatabaseRun(runtime, json.loads(request_text), session).run())
+        return json.dumps(InDatabaseRun(runtime, request, session).run())
     except ApiaryError as error:
         plpy.rollback()
         return json.dumps({"refused": error.to_json()}, default=str)
+    except Superseded:
+        plpy.rollback()
+        return json.dumps({"superseded": request["deployment"]})
     except BaseException:
         plpy.rollback()
         raise

@@ -61,10 +61,10 @@ class Running:
 class Lab:
     """One database, a loop for everything asynchronous, and ways to start and watch runs."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, pool_size: int = 8) -> None:
         self.url = url
         self.loop = LoopThread()
-        self.engine = PostgresEngine(url, PostgresSettings(pool_size=8))
+        self.engine = PostgresEngine(url, PostgresSettings(pool_size=pool_size))
         self.store = RunStore(self.engine)
         self.starter = Starter(self.store, CodeCache(self.engine))
         self._executors: list[Running] = []
