@@ -297,3 +297,19 @@ def test_a_start_takes_the_deployment_that_serves_now(
         "n": 1,
         "timeout_s": None,
     }  # with the new version's defaults
+
+
+def test_a_run_in_the_database_has_the_deployment_that_serves_now(
+    ledgers: Client, tmp_path: Path
+) -> None:
+    def fill(run_id: str) -> str | None:
+        ledgers.start("books.fill", key="k", amounts=[1], run_id=run_id).result(30)  # no executor
+        return ledgers.get_run(run_id).deployment
+
+    first = fill("first")
+    assert fill("second") == first  # as known from the first
+    changed = ledger_bundle(tmp_path / "a", workflows=WORKFLOWS + "\n# another\n")
+    second = ledgers.deploy(changed).deployment
+    assert second != first
+    assert fill("third") == second
+    assert fill("second") == first  # it is there already
