@@ -8,13 +8,15 @@ from importlib.util import find_spec
 
 from ..errors import BadArgument, ConfigurationError
 from .hosting import Direct, Hosted, OverGrpc, RestateIngress, Running
-from .systems.engine import Engine
+from .systems.engine import Engine, EngineCalls
 from .systems.procedure import Procedure
+from .systems.recorded import Recorded
 from .workloads import Workload
 
 __all__ = ["SYSTEMS", "System", "chosen_systems"]
 
 _OUTSIDE = ("fan-out-50", "mixed")  # workflows that an executor must run
+_RECORDED = ("increment", "post", "reserve")  # functions of few statements that write
 _OVERHEAD = ("increment", "timeline", "post", "reserve")  # where overheads are looked at
 
 
@@ -81,7 +83,7 @@ _ALL = (
         name="procedure-python",
         title="bare PL/Python procedure",
         start=_procedure("floor_python"),
-        supports=lambda workload: workload.name in ("increment", "post", "reserve"),
+        supports=lambda workload: workload.name in _RECORDED,
         is_durable=False,
         is_variant=True,
     ),
@@ -91,6 +93,15 @@ _ALL = (
         start=_engine,
         supports=lambda workload: workload.name not in _OUTSIDE,
         provenance="writes",
+    ),
+    System(
+        name="engine-calls",
+        title="Apiary's engine, a call for each function",
+        start=lambda url: Direct.start(EngineCalls(), url),
+        supports=lambda workload: workload.name in ("workflow-1", "workflow-5", "workflow-20"),
+        provenance="writes",
+        is_durable=False,
+        is_variant=True,
     ),
     _variant("off"),
     _variant("full"),
@@ -114,6 +125,14 @@ _ALL = (
         start=_hosted("interactive"),
         supports=_everything,
         is_durable=False,
+    ),
+    System(
+        name="interactive-recorded",
+        title="interactive psycopg transactions with the same record",
+        start=lambda url: Direct.start(Recorded(), url),
+        supports=lambda workload: workload.name in _RECORDED,
+        provenance="writes",
+        is_variant=True,
     ),
     System(
         name="dbos",

@@ -23,9 +23,11 @@ _NOTES = """\
   a database for each system with the same rows. Every transaction is SERIALIZABLE, everywhere, and
   repeated on a conflict. Sixteen connections for a system's data, whatever it is.
 - **A process of its own** for the interactive service and for each peer, called by JSON lines over
-  TCP, which cost less than gRPC; Restate is called by its HTTP ingress. The bare procedures and
-  Apiary's *engine* are called from the harness's own process, without any hop: compare the engine
-  with the procedures, and gRPC with the rest.
+  TCP, which cost less than gRPC; Restate is called by its HTTP ingress. The bare procedures,
+  Apiary's *engine* and the interactive transactions *with the same record* are called from the
+  harness's own process, without any hop: compare these with each other, and gRPC with the rest.
+  With the same record means: the same row in apiary.operation by one more statement, and the same
+  capture triggers.
 - **Round trips** are put between whatever opens database connections and PostgreSQL; the hop from
   client to service is not delayed, in no system, nor is the one between Restate's server and its
   handlers.

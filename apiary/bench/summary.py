@@ -94,10 +94,15 @@ class Summary:
         return max((record["per_second"] for record in found), default=None)
 
     def goals(self) -> list[Goal]:
-        """What issue 4 asks for, beside what was reached."""
+        """What the project wants to reach, beside what was reached."""
         return [
             self._recording("increment"),
             self._recording("reserve"),
+            self._at_most("engine", "procedure-python", "reserve", 1.6, "hotel reserve, recorded"),
+            self._beside_interactive(),
+            self._hop("reserve"),
+            self._per_second("reserve", 16, 1000),
+            self._beside_calls(),
             self._at_least("interactive", "timeline", 0.5, 10.0, "retwis timeline"),
             self._at_least("dbos", "workflow-5", 0.0, 25.0, "five transactional functions"),
             self._limited(),
@@ -108,7 +113,7 @@ class Summary:
         python = self.factor("engine", "procedure-python", workload, 0.0)
         plpgsql = self.factor("engine", "procedure", workload, 0.0)
         if python is None or plpgsql is None:
-            return Goal(text=text, reached="not measured", holds=None)
+            return _not_measured(text)
         reached = f"{python:.2f}x of PL/Python, {plpgsql:.2f}x of PL/pgSQL (p50)"
         return Goal(text=text, reached=reached, holds=python <= 1.3)
 
@@ -118,8 +123,51 @@ class Summary:
         text = f"{what} at {rtt_ms:g} ms: p50 over gRPC at least {wanted:g}x below {slower}"
         factor = self.factor(slower, "grpc", workload, rtt_ms)
         if factor is None:
-            return Goal(text=text, reached="not measured", holds=None)
+            return _not_measured(text)
         return Goal(text=text, reached=f"{factor:.1f}x", holds=factor >= wanted)
+
+    def _at_most(self, system: str, base: str, workload: str, wanted: float, what: str) -> Goal:
+        text = f"{what}: p50 of {system} at most {wanted:g}x that of {base}"
+        factor = self.factor(system, base, workload, 0.0)
+        if factor is None:
+            return _not_measured(text)
+        return Goal(text=text, reached=f"{factor:.2f}x", holds=factor <= wanted)
+
+    def _beside_interactive(self) -> Goal:
+        text = (
+            "hotel reserve: p50 of engine at least 2.5x below interactive transactions with the"
+            " same record, commits not waiting for the disk"
+        )
+        factor = self.factor("interactive-recorded", "engine", "reserve", 0.0)
+        if factor is None or self._waits_for_disk():
+            return _not_measured(text)
+        return Goal(text=text, reached=f"{factor:.2f}x", holds=factor >= 2.5)
+
+    def _beside_calls(self) -> Goal:
+        text = "five functions as one workflow in the database: p50 at least 2x below five calls"
+        factor = self.factor("engine-calls", "engine", "workflow-5", 0.0)
+        if factor is None:
+            return _not_measured(text)
+        return Goal(text=text, reached=f"{factor:.2f}x", holds=factor >= 2)
+
+    def _hop(self, workload: str) -> Goal:
+        text = f"gRPC adds at most 1.5 ms at p50 ({workload})"
+        engine, grpc = (self.figure(name, workload, 0.0) for name in ("engine", "grpc"))
+        if engine is None or grpc is None:
+            return _not_measured(text)
+        added_ms = grpc.p50_ms - engine.p50_ms
+        return Goal(text=text, reached=f"{added_ms:.2f} ms", holds=added_ms <= 1.5)
+
+    def _per_second(self, workload: str, clients: int, wanted: float) -> Goal:
+        text = f"{wanted:g} invocations a second over gRPC with {clients} clients ({workload})"
+        found = self.records("throughputs", system="grpc", workload=workload, clients=clients)
+        if not found:
+            return _not_measured(text)
+        reached = max(record["per_second"] for record in found)
+        return Goal(text=text, reached=f"{reached:.0f}", holds=reached >= wanted)
+
+    def _waits_for_disk(self) -> bool:
+        return bool(self.document["machine"]["postgres"].get("synchronous_commit") != "off")
 
     def _limited(self) -> Goal:
         text = "the server's throughput is limited by PostgreSQL, not by Python (reserve)"
@@ -127,13 +175,17 @@ class Summary:
         best = self.best_throughput("grpc", "reserve")
         floor = self.best_throughput("procedure", "reserve")
         if not cost or best is None or not floor:
-            return Goal(text=text, reached="not measured", holds=None)
+            return _not_measured(text)
         server, postgres = cost[0]["application_cpu_ms"], cost[0]["postgres_cpu_ms"]
         reached = (
             f"{best:.0f} requests/s, {best / floor:.0%} of the bare procedure's; per request the"
             f" server takes {server:.2f} ms of a processor, PostgreSQL {postgres:.2f} ms"
         )
         return Goal(text=text, reached=reached, holds=server < postgres)
+
+
+def _not_measured(text: str) -> Goal:
+    return Goal(text=text, reached="not measured", holds=None)
 
 
 def _figure(records: Sequence[dict[str, Any]]) -> Figure:

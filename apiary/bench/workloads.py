@@ -278,6 +278,8 @@ _ALL = (
     ),
 )
 ACCOUNTS = 5 * BLOCK
+# How many transfers, one after another.
+CHAINS: Mapping[str, int] = {"bench.one": 1, "bench.five": 5, "bench.twenty": 20}
 WORKLOADS: Mapping[str, Workload] = {workload.name: workload for workload in _ALL}
 
 

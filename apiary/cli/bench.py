@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,6 +58,15 @@ Clients = Annotated[
         metavar="N",
         min=1,
         help="At once, for throughput; may be repeated. Default: 1, 4, 16 and 64.",
+    ),
+]
+Hotels = Annotated[
+    int,
+    typer.Option(
+        "--hotels",
+        metavar="N",
+        min=1,
+        help="How many hotels there are; reservations at one conflict with each other.",
     ),
 ]
 Small = Annotated[
@@ -121,6 +131,7 @@ def bench(
     budget: Budget = 240.0,
     clients: Clients = None,
     shrink: Small = 1,
+    hotels: Hotels = 100,
     json_file: Json = None,
     report: Report = None,
     from_file: From = None,
@@ -152,7 +163,7 @@ def bench(
             repetitions=repetitions,
             budget_s=budget,
             clients=tuple(sorted(set(clients))) if clients else (1, 4, 16, 64),
-            scale=Scale().smaller(shrink),
+            scale=replace(Scale().smaller(shrink), hotels=hotels),
         )
         document = _measure(plan, directory, synchronous_commit)
     if json_file is not None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..plain import Application, serializable_pool
-from ..workloads import Request
+from ..workloads import CHAINS, Request
 from .base import Adapter, Threads
 
 __all__ = ["Interactive"]
 
-_CHAINS = {"bench.one": 1, "bench.five": 5, "bench.twenty": 20}
 _FAN_OUT = 50
 
 
@@ -33,8 +32,8 @@ class Interactive(Adapter):
         if not request.is_workflow:
             return await self._transact(request.target, request.arguments)
         base, start = request.arguments["base"], request.arguments["start"]
-        if request.target in _CHAINS:
-            return await self._threads.run(self._chain, base, start, _CHAINS[request.target])
+        if request.target in CHAINS:
+            return await self._threads.run(self._chain, base, start, CHAINS[request.target])
         if request.target == "bench.mixed":
             return await self._threads.run(self._mixed, base, start)
         return await self._fan_out(base, start)

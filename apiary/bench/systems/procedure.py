@@ -15,13 +15,12 @@ from psycopg import sql
 from psycopg_pool import AsyncConnectionPool
 
 from ..plain import POOL_SIZE, Application
-from ..workloads import Request
+from ..workloads import CHAINS, Request
 from .base import Adapter
 
 __all__ = ["PROCEDURES", "Procedure"]
 
 PROCEDURES = Path(__file__).parent.parent / "procedures.sql"
-_CHAINS = {"bench.one": 1, "bench.five": 5, "bench.twenty": 20}
 _FAN_OUT = 50
 _CONFLICTS = ("40001", "40P01")
 
@@ -55,8 +54,8 @@ class Procedure(Adapter):
         if not request.is_workflow:
             return await self._execute(request.target.split(".")[1], request.arguments)
         base, start = request.arguments["base"], request.arguments["start"]
-        if request.target in _CHAINS:
-            count = _CHAINS[request.target]
+        if request.target in CHAINS:
+            count = CHAINS[request.target]
             return sum([await self._transfer(base, start, number) for number in range(count)])
         if request.target == "bench.mixed":
             total = await self._transfer(base, start, 0)

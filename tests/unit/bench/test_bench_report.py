@@ -77,12 +77,26 @@ def test_goals_are_held_against_what_was_reached() -> None:
             latency("interactive", "timeline", 0.5, 36.0),
             latency("grpc", "workflow-5", 0.0, 4.0),
             latency("dbos", "workflow-5", 0.0, 80.0),
+            latency("engine", "reserve", 0.0, 1.0),
+            latency("grpc", "reserve", 0.0, 2.0),
+            latency("interactive-recorded", "reserve", 0.0, 3.0),
+            latency("engine", "workflow-5", 0.0, 3.0),
+            latency("engine-calls", "workflow-5", 0.0, 5.0),
+            machine={"postgres": {"synchronous_commit": "off"}},
+            throughputs=[
+                {"system": "grpc", "workload": "reserve", "clients": 16, "per_second": 900.0}
+            ],
         )
     )
     reached = [(goal.reached, goal.holds) for goal in summary.goals()]
     assert reached == [
         ("1.20x of PL/Python, 1.50x of PL/pgSQL (p50)", True),
         ("not measured", None),
+        ("not measured", None),
+        ("3.00x", True),
+        ("1.00 ms", True),
+        ("900", False),
+        ("1.67x", False),
         ("12.0x", True),
         ("20.0x", False),
         ("not measured", None),
