@@ -26,7 +26,7 @@ _backend = ctypes.PyDLL(None)  # keeps the interpreter's lock: these calls are i
 _query_cancel_pending = ctypes.c_int.in_dll(_backend, "QueryCancelPending")
 _proc_die_pending = ctypes.c_int.in_dll(_backend, "ProcDiePending")
 _isolation_level = ctypes.c_int.in_dll(_backend, "XactIsoLevel")
-_default_isolation_level = ctypes.c_int.in_dll(_backend, "DefaultXactIsoLevel")
+_first_snapshot_set = ctypes.c_bool.in_dll(_backend, "FirstSnapshotSet")
 _statement_timeout = ctypes.c_int.in_dll(_backend, "StatementTimeout")
 _ISOLATIONS = ("read uncommitted", "read committed", "repeatable read", "serializable")
 
@@ -75,9 +75,11 @@ def transaction_isolation() -> str:
     return _ISOLATIONS[_isolation_level.value]
 
 
-def default_isolation() -> str:
-    """The isolation level of the next transaction."""
-    return _ISOLATIONS[_default_isolation_level.value]
+def set_transaction_isolation(isolation: str) -> None:
+    """Give the running transaction, in which nothing has run yet, another isolation level."""
+    if _first_snapshot_set.value and transaction_isolation() != isolation:
+        raise RuntimeError("the transaction has a snapshot; its isolation level cannot change")
+    _isolation_level.value = _ISOLATIONS.index(isolation)
 
 
 def statement_timeout_ms() -> int:

@@ -1,9 +1,9 @@
 """The session of an in-database run: transactions, isolation, durability, timeouts.
 
-A transaction's isolation level is fixed when it begins, and PL/Python cannot issue SET TRANSACTION
-(each of its statements runs in a subtransaction). So the *default* level is set before the commit
-that begins the next transaction. The session's own settings are put back at the end. They are read
-and set in the backend itself: statements for that took a tenth of a run.
+PL/Python cannot issue SET TRANSACTION: each of its statements runs in a subtransaction. So a
+transaction's isolation level is set in the backend itself, where a transaction that has just begun
+takes it from, too. Durability is a setting of the session, put back at the end; it is set there as
+well, as statements for that took a tenth of a run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 
 import plpy  # type: ignore[import-not-found]
-from apiary_runtime.interrupts import default_isolation, transaction_isolation
+from apiary_runtime.interrupts import set_transaction_isolation
 
 _backend = ctypes.PyDLL(None)
 _synchronous_commit = ctypes.c_int.in_dll(_backend, "synchronous_commit")
@@ -26,37 +26,32 @@ class Session:
     """Transaction control for a procedure that commits."""
 
     def __init__(self) -> None:
-        self._isolation = default_isolation()
         self._durability = _durability()
         _set("synchronous_commit", "off")
 
     def use(self, isolation: str) -> None:
-        """Make the current transaction, in which nothing has run yet, one of this level."""
-        if transaction_isolation() != isolation:
-            self.commit(isolation)
+        """Give the current transaction, in which nothing has run yet, this level."""
+        set_transaction_isolation(isolation)
 
     def commit(self, next_isolation: str) -> None:
         """Commit without waiting for the disk; the next transaction has the given level."""
-        # Read from the backend: a rollback puts the setting back without telling anybody.
-        if default_isolation() != next_isolation:
-            _set("default_transaction_isolation", next_isolation)
         plpy.commit()
-
-    def commit_durably(self) -> None:
-        """Commit, wait for the disk, and put the session's settings back."""
-        _set("default_transaction_isolation", self._isolation)
-        _set("synchronous_commit", self._durability)
-        plpy.commit()
-
-    def restore(self) -> None:
-        """Put the session's settings back, if that is still to be done; the work is over."""
-        if (default_isolation(), _durability()) != (self._isolation, self._durability):
-            self.commit_durably()
+        self.use(next_isolation)
 
     def rollback(self, next_isolation: str) -> None:
         """Roll back; the next transaction has the given level."""
         plpy.rollback()
         self.use(next_isolation)
+
+    def commit_durably(self) -> None:
+        """Commit, wait for the disk, and put the session's setting back."""
+        _set("synchronous_commit", self._durability)
+        plpy.commit()
+
+    def restore(self) -> None:
+        """Put the session's setting back, if that is still to be done; the work is over."""
+        if _durability() != self._durability:
+            self.commit_durably()
 
     def start_statement_timeout(self, timeout_ms: int) -> None:
         """Let PostgreSQL cancel what runs now after a time, as it does for a client's statement.

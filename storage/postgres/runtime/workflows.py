@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import plpy  # type: ignore[import-not-found]
-from apiary_runtime.interrupts import Interrupted, interruptible
+from apiary_runtime.interrupts import Interrupted, interruptible, transaction_isolation
 from apiary_runtime.payload import encode_output
 from apiary_runtime.sessions import Session
 from apiary_runtime.statements import (
@@ -307,7 +307,8 @@ class InDatabaseRun(Context):
 
     def _begin(self) -> dict[str, Any] | None:
         """Write the run's row, or take over a claimed one; the outcome if it has ended already."""
-        self._session.use(_PLATFORM)
+        if transaction_isolation() != _PLATFORM:  # that of who called, not of the platform's pools
+            self._session.commit(_PLATFORM)
         request = self._request
         if "epoch" in request:
             # With the run's lock held and its epoch unchanged, nobody else can take it over.
