@@ -24,8 +24,8 @@ _OVERHEADS = (
 )
 
 
-def draw(summary: Summary, folder: Path) -> list[Path]:
-    """Draw what there are figures for; return the files."""
+def draw(summary: Summary, folder: Path, stem: str) -> list[Path]:
+    """Draw what there are figures for; return the files, named after ``stem``."""
     folder.mkdir(parents=True, exist_ok=True)
     mpl.rcParams["svg.hashsalt"] = "apiary"  # the same figures give the same file
     drawn = []
@@ -37,7 +37,7 @@ def draw(summary: Summary, folder: Path) -> list[Path]:
     for name, picture in pictures:
         figure = plt.figure(figsize=(11, 4.2), layout="constrained")
         if picture(summary, figure):
-            path = folder / f"benchmarks-{name}.svg"
+            path = folder / f"{stem}-{name}.svg"
             figure.savefig(path, metadata={"Date": None})
             drawn.append(path)
         plt.close(figure)

@@ -35,6 +35,7 @@ class Plan:
     clients: tuple[int, ...] = (1, 4, 16, 64)
     at_least: int = 3  # rounds of a block, however slow a system is
     warm_up: int = 2  # rounds before the first block of a workload
+    warm_up_s: float = 1.0  # of each system and workload before throughputs
     scale: Scale = field(default_factory=Scale)
     idle_s: float = 4.0  # of doing nothing
     settle_s: float = 11.0  # idle backends report their statistics after ten seconds

@@ -24,7 +24,6 @@ from .databases import Databases, sync_ms
 from .hosting import Running, SystemFailed
 from .measuring import ask, closed_loop, interleave, open_loop
 from .network import Network, round_trip_ms
-from .plain import POOL_SIZE
 from .results import Plan, Results, describe_machine, started_now
 from .workloads import WORKLOADS, Request, Workload
 
@@ -35,7 +34,6 @@ _CURVES = ("increment", "reserve", "workflow-5")  # whose throughput is looked a
 _OPEN_AT = (0.5, 0.8)  # of a system's own best throughput
 _FLUSHED = "workflow-5"
 _FLUSHES_REQUESTS = 40
-_WARM_UP = 2 * POOL_SIZE  # requests at once
 _PROXIED = "a delaying TCP proxy (asyncio; select() with 1 us timer slack)"
 Say = Callable[[str], None]
 
@@ -258,13 +256,11 @@ class _Run:
             self._watch.look()
 
     async def _warm_up(self, running: Running, name: str, workload: Workload) -> None:
-        """Let every connection of a pool be opened, and meet the workload's statements."""
-        call = self._call(name, workload)
-        asked = [ask(running, call()) for _ in range(_WARM_UP)]
-        for result in await asyncio.gather(*asked, return_exceptions=True):
-            if isinstance(result, Exception):
-                self._fail(name, workload, f"warming up: {result}")
-                return
+        """Let a pool open all its connections, one after another, and their backends load code."""
+        call, clients = self._call(name, workload), max(self._plan.clients)
+        block = await closed_loop(running, call, clients=clients, seconds=self._plan.warm_up_s)
+        if block.first_error is not None:
+            self._fail(name, workload, f"warming up: {block.first_error}")
 
     async def _open_loops(self, running: dict[str, Running]) -> None:
         best: dict[tuple[str, str], float] = {}

@@ -233,6 +233,6 @@ def _report(document: dict[str, Any], file: Path | None) -> None:
         note(f"no plots: {error.name} is not installed")
         plots: list[Path] = []
     else:
-        plots = draw(Summary(document), file.parent / "pictures")
+        plots = draw(Summary(document), file.parent / "pictures", file.stem)
     file.write_text(write_report(document, plots, file.parent), encoding="utf-8")
     note(f"wrote {file}")

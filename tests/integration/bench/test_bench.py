@@ -81,6 +81,7 @@ def test_a_run_is_measured_checked_stored_and_reported(
         clients=(1, 4),
         scale=SCALE,
         idle_s=0.1,
+        warm_up_s=0.1,
         settle_s=0.0,
     )
     said: list[str] = []
