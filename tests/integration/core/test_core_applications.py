@@ -116,3 +116,24 @@ def test_clients_on_different_rows_hardly_ever_conflict(apiary_app: Platform) ->
     assert app.query("SELECT count(*) AS n FROM hotel.reservation") == [{"n": calls}]
     [attempts] = app.query("SELECT count(*) AS n FROM apiary.attempt")
     assert attempts["n"] < calls / 100
+
+
+def test_a_row_of_a_small_table_is_found_by_its_key_not_by_a_scan_that_locks_the_table(
+    apiary_app: Platform,
+) -> None:
+    app = apiary_app
+    app.query("INSERT INTO hotel.hotel SELECT n, 'Hotel ' || n, 9 FROM generate_series(1, 100) n")
+    app.query("VACUUM ANALYZE hotel.hotel")
+
+    async def plan() -> str:
+        async with app.engine.connection("serializable") as connection:
+            cursor = await connection.execute(
+                "EXPLAIN SELECT available_rooms FROM hotel.hotel WHERE hotel_id = 7"
+            )
+            return "\n".join(line for (line,) in await cursor.fetchall())
+
+    assert "Seq Scan on hotel" in "\n".join(
+        row["QUERY PLAN"]
+        for row in app.query("EXPLAIN SELECT * FROM hotel.hotel WHERE hotel_id = 7")
+    )
+    assert "Index Scan using hotel_pkey" in app.loop.run(plan())
