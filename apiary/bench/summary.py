@@ -121,10 +121,7 @@ class Summary:
         self, slower: str, workload: str, rtt_ms: float, wanted: float, what: str
     ) -> Goal:
         text = f"{what} at {rtt_ms:g} ms: p50 over gRPC at least {wanted:g}x below {slower}"
-        factor = self.factor(slower, "grpc", workload, rtt_ms)
-        if factor is None:
-            return _not_measured(text)
-        return Goal(text=text, reached=f"{factor:.1f}x", holds=factor >= wanted)
+        return _times(text, self.factor(slower, "grpc", workload, rtt_ms), wanted, decimals=1)
 
     def _at_most(self, system: str, base: str, workload: str, wanted: float, what: str) -> Goal:
         text = f"{what}: p50 of {system} at most {wanted:g}x that of {base}"
@@ -138,17 +135,13 @@ class Summary:
             "hotel reserve: p50 of engine at least 2.5x below interactive transactions with the"
             " same record, commits not waiting for the disk"
         )
-        factor = self.factor("interactive-recorded", "engine", "reserve", 0.0)
-        if factor is None or self._waits_for_disk():
+        if self.document["machine"]["postgres"].get("synchronous_commit") != "off":
             return _not_measured(text)
-        return Goal(text=text, reached=f"{factor:.2f}x", holds=factor >= 2.5)
+        return _times(text, self.factor("interactive-recorded", "engine", "reserve", 0.0), 2.5)
 
     def _beside_calls(self) -> Goal:
         text = "five functions as one workflow in the database: p50 at least 2x below five calls"
-        factor = self.factor("engine-calls", "engine", "workflow-5", 0.0)
-        if factor is None:
-            return _not_measured(text)
-        return Goal(text=text, reached=f"{factor:.2f}x", holds=factor >= 2)
+        return _times(text, self.factor("engine-calls", "engine", "workflow-5", 0.0), 2)
 
     def _hop(self, workload: str) -> Goal:
         text = f"gRPC adds at most 1.5 ms at p50 ({workload})"
@@ -166,9 +159,6 @@ class Summary:
         reached = max(record["per_second"] for record in found)
         return Goal(text=text, reached=f"{reached:.0f}", holds=reached >= wanted)
 
-    def _waits_for_disk(self) -> bool:
-        return bool(self.document["machine"]["postgres"].get("synchronous_commit") != "off")
-
     def _limited(self) -> Goal:
         text = "the server's throughput is limited by PostgreSQL, not by Python (reserve)"
         cost = self.records("costs", system="grpc", workload="reserve")
@@ -182,6 +172,13 @@ class Summary:
             f" server takes {server:.2f} ms of a processor, PostgreSQL {postgres:.2f} ms"
         )
         return Goal(text=text, reached=reached, holds=server < postgres)
+
+
+def _times(text: str, factor: float | None, wanted: float, *, decimals: int = 2) -> Goal:
+    """The goal of being so many times faster."""
+    if factor is None:
+        return _not_measured(text)
+    return Goal(text=text, reached=f"{factor:.{decimals}f}x", holds=factor >= wanted)
 
 
 def _not_measured(text: str) -> Goal:

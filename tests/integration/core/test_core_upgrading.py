@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 
 import psycopg
 
@@ -30,19 +31,21 @@ def upgrade(url: str) -> migrating.MigrationPlan:
         return migrating.apply(connection)
 
 
+def reopened(app: Platform) -> closing[Platform]:
+    """The application again, by backends that load the code anew."""
+    return closing(Platform(app.url, app.application))
+
+
 def test_an_upgrade_keeps_what_is_deployed_and_recorded(make_app: MakeApp) -> None:
     app = make_app(FILES)
     app.call("box.put", id=1, n=1)
     done = upgrade(app.url)
     assert done.code
     assert not done.migrations
-    again = Platform(app.url, app.application)  # its backends load the new code
-    try:
+    with reopened(app) as again:
         assert again.call("box.put", id=2, n=2) == 1
         written = again.query("SELECT key FROM provenance.data_event ORDER BY event_id")
         assert written == [{"key": {"id": 1}}, {"key": {"id": 2}}]
-    finally:
-        again.close()
 
 
 def test_an_upgrade_makes_what_belongs_to_applications_anew(make_app: MakeApp) -> None:
@@ -54,12 +57,9 @@ def test_an_upgrade_makes_what_belongs_to_applications_anew(make_app: MakeApp) -
             " SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'raise RuntimeError()'"
         )
     upgrade(app.url)
-    again = Platform(app.url, app.application)
-    try:
+    with reopened(app) as again:
         again.call("box.put", id=1, n=1)
         assert len(again.query("SELECT 1 FROM provenance.data_event")) == 1
-    finally:
-        again.close()
 
 
 def test_the_upgrade_that_a_script_does_is_the_one_that_the_program_does(make_app: MakeApp) -> None:
@@ -68,8 +68,5 @@ def test_the_upgrade_that_a_script_does_is_the_one_that_the_program_does(make_ap
         connection.execute("UPDATE apiary.installation SET checksum = 'another'")
         connection.execute(migrating.script(migrating.plan(connection)).encode())
         assert migrating.plan(connection).empty
-    again = Platform(app.url, app.application)
-    try:
+    with reopened(app) as again:
         assert again.call("box.put", id=1, n=1) == 1
-    finally:
-        again.close()
