@@ -277,7 +277,8 @@ class PostgresEngine:
                     " -c idle_in_transaction_session_timeout=60000"
                     # What a process that died was running keeps its run from being taken over.
                     " -c client_connection_check_interval=2000"
-                    # What the in-backend runtime wants (runtime/formats.py); here it costs nothing.
+                    # What the in-backend runtime wants (its environment.py); costs nothing here.
+                    " -c search_path=pg_catalog,\\ pg_temp"
                     " -c datestyle=ISO,YMD -c intervalstyle=iso_8601 -c timezone=UTC"
                 )
                 pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(

@@ -3,8 +3,9 @@
 -- The entry function of an application: its functions' bodies run in it. It is SECURITY DEFINER and
 -- owned by the application's role, which is what confines a function's SQL to its application's
 -- tables. It hands over what serves new calls (deployment and provenance level): to learn that here
--- costs a call nothing, a look-up would cost it a statement. For a superuser: only one may create a
--- PL/Python function.
+-- costs a call nothing, a look-up would cost it a statement. The runtime enters it from sessions with
+-- a search_path that is pinned (runtime/environment.py). For a superuser: only one may create a PL/Python
+-- function.
 CREATE OR REPLACE FUNCTION apiary.create_entry(p_application text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
@@ -14,7 +15,6 @@ BEGIN
     SELECT * INTO STRICT v_application FROM apiary.application WHERE name = p_application;
     EXECUTE format($entry$
         CREATE OR REPLACE FUNCTION apiary_app.%I() RETURNS void LANGUAGE plpython3u SECURITY DEFINER
-        SET search_path = pg_catalog, pg_temp
         AS $python$GD["apiary"].run_pending(%s)$python$
     $entry$, p_application, to_json(concat_ws(' ', v_application.current, v_application.provenance)));
     IF NOT v_exists THEN

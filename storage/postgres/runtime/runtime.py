@@ -15,7 +15,7 @@ import time
 from typing import Any, NoReturn
 
 import plpy  # type: ignore[import-not-found]
-from apiary_runtime import formats
+from apiary_runtime import environment
 from apiary_runtime.calls import Call
 from apiary_runtime.checking import check, import_function
 from apiary_runtime.database import TransactionLost
@@ -64,10 +64,10 @@ class Runtime:
     def enter(self, application: Application, work: Any) -> None:
         """Run ``work(served)`` with the application's role, in a subtransaction."""
         self._pending = work
-        if formats.are_wanted():
+        if environment.is_wanted():
             plpy.execute(application.enter)
             return
-        with formats.wanted():
+        with environment.wanted():
             plpy.execute(application.enter)
 
     def invoke(
@@ -102,7 +102,6 @@ class Runtime:
         # The analysis sees no trigger and no volatile function: what has written counts.
         read_only = call.function.read_only and not has_transaction_id()
         reads = loaded.db.reads()
-        calls = json.dumps(call.calls) if call.calls else None
         # A direct invocation that failed, or whose reads are to be kept, has no later record.
         if read_only and not keep and (seq > 0 or (reads is None and call.error_text is None)):
             columns = {
@@ -121,7 +120,7 @@ class Runtime:
                 "output": call.output,
                 "error": call.error_text,
                 "reads": reads,
-                "calls": calls,
+                "calls": call.calls,
             }
             unrecorded = deferred_text(columns, documents)
             return outcome_text(
@@ -134,7 +133,7 @@ class Runtime:
         _insert(
             call.function.insert_plan,
             [run_id, seq, principal, trace, status, call.input, call.input_digest, call.output,
-             call.error_text, attempt, read_only, reads, calls, call.log],
+             call.error_text, attempt, read_only, reads, call.calls, call.log],
         )  # fmt: skip
         return outcome_text(call.output, call.error_text, loaded.id, transaction_id())
 
