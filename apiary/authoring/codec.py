@@ -76,7 +76,8 @@ class Codec:
     ``shapes`` are the JSON shapes of the natural form, ``lenient_shapes`` what is also read,
     ``tags`` the self-describing keys that it may write or read, ``tag`` the one that can be put
     around its natural form, and ``python_types`` the exact run-time types that it is meant for.
-    A ``plain`` codec owns its shape in a union; ``is_leaf`` means that reading cannot recurse.
+    A ``plain`` codec owns its shape in a union; ``is_leaf`` means that reading cannot recurse;
+    ``keeps_text`` that text without anything special is its own document.
     """
 
     __slots__ = ("annotation", "text")
@@ -88,6 +89,7 @@ class Codec:
     python_types: tuple[type, ...] = ()
     plain: ClassVar[bool] = False
     is_leaf: ClassVar[bool] = True
+    keeps_text: ClassVar[bool] = False
 
     def __init__(self, annotation: Any, text: str) -> None:
         self.annotation = annotation

@@ -77,7 +77,11 @@ class Database(ABC):
 
     def values(self, sql: str, *parameters: Any) -> list[Any]:
         """The first column of every row."""
-        return [next(iter(row.values())) for row in self.query(sql, *parameters)]
+        rows = self.query(sql, *parameters)
+        if not rows:
+            return []
+        column = next(iter(rows[0]))
+        return [row[column] for row in rows]
 
 
 _INSERT_VALUES = re.compile(

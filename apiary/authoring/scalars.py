@@ -188,6 +188,7 @@ class StrCodec(Codec):
     tags = frozenset({"$str"})
     python_types = (str,)
     plain = True
+    keeps_text = True
 
     def write(self, value: Any, depth: int) -> Any:
         if type(value) is not str:

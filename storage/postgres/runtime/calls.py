@@ -25,12 +25,31 @@ from apiary.authoring.values import canonical, digest, dumps
 from apiary.errors import ApiaryError, UsageError
 
 
+class _NestedCall:
+    """A function that was called by another; as text, what its caller's record says of it."""
+
+    __slots__ = ("_function", "_started_ns", "ended_ns")
+
+    def __init__(self, function: str) -> None:
+        self._function = function
+        self._started_ns = self.ended_ns = time.time_ns()
+
+    def __str__(self) -> str:
+        # By integers: to find the shortest text of a float can take longer than the call itself.
+        started_s, started_us = divmod(self._started_ns // 1000, 1_000_000)
+        took_ms, took_us = divmod((self.ended_ns - self._started_ns) // 1000, 1000)
+        return (
+            f'{{"function":"{self._function}","started_at":{started_s}.{started_us:06},'
+            f'"duration_ms":{took_ms}.{took_us:03}}}'
+        )
+
+
 class InFunction(Context):
     """Answers the calls of a function's body: other functions, in the same transaction."""
 
     def __init__(self, db: PlpyDatabase) -> None:
         self.db = db
-        self.calls: list[dict[str, Any]] = []
+        self._calls: list[_NestedCall] = []
 
     def call(self, target: Registered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not isinstance(target, Function):
@@ -38,12 +57,16 @@ class InFunction(Context):
                 f"a function cannot call the {target.kind} {target.name}",
                 hint="functions call functions; steps and workflows are called by a workflow",
             )
-        noted: dict[str, Any] = {"function": target.name, "started_at": time.time()}
-        self.calls.append(noted)
+        noted = _NestedCall(target.name)
+        self._calls.append(noted)
         try:
             return target.body(self.db, *args, **kwargs)
         finally:
-            noted["duration_ms"] = (time.time() - noted["started_at"]) * 1000
+            noted.ended_ns = time.time_ns()
+
+    def calls(self) -> str | None:
+        """The functions that were called, as a JSON array, or None."""
+        return f"[{','.join(map(str, self._calls))}]" if self._calls else None
 
     def start(self, target: Registered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise UsageError(
@@ -81,7 +104,7 @@ class Call:
         self.loaded: LoadedDeployment | None = None
         self.refused: ApiaryError | None = None
         self.unsuitable: CatalogueFunction | None = None  # the function wants another session
-        self.calls: list[dict[str, Any]] | None = None
+        self.calls: str | None = None  # the functions that it called
         self.output: str | None = None
         self.error: BaseException | None = None
         self.error_text: str | None = None  # its record
@@ -133,7 +156,7 @@ class Call:
             self.error_text = dumps(encode_exception(error))
             raise
         finally:
-            self.calls = context.calls
+            self.calls = context.calls()
 
     def _suits(self, function: CatalogueFunction) -> bool:
         """Whether this session has the isolation level and the timeout that a function wants."""

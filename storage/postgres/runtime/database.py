@@ -194,6 +194,7 @@ class _Statement:
         self._parameters = [_parameter_converter(type_name) for type_name in self.types]
         self._shape: Any = None  # names and types of the columns that the conversions are for
         self._columns: list[tuple[str, Convert]] = []
+        self.source: str | None = None  # what the log of reads says of each of its executions
 
     def arguments(self, parameters: Sequence[Any]) -> list[Any]:
         if len(parameters) != len(self._parameters):
@@ -341,16 +342,17 @@ class PlpyDatabase(Database):
         if len(self._reads) >= _READS or self._reads_bytes >= _READS_BYTES:
             self._reads_dropped += 1
             return
-        read = {
-            "statement": statement.sql,
-            "parameters": parameters,
-            "relations": self._relations.get(statement.sql, ()),
-            "row_count": len(rows),
-            "rows": rows[:_ROWS_PER_READ],
-        }
-        noted = _readable_json(read)
-        if len(noted) > _READS_BYTES:
-            noted = _readable_json({**read, "rows": [], "parameters": []})
+        source = statement.source
+        if source is None:
+            relations = self._relations.get(statement.sql, ())
+            source = _readable_json({"statement": statement.sql, "relations": relations})
+            statement.source = source = source[:-1]  # an object that goes on
+        count = len(rows)
+        kept = rows if count <= _ROWS_PER_READ else rows[:_ROWS_PER_READ]
+        found = _readable_json({"parameters": parameters, "rows": kept})
+        if len(source) + len(found) > _READS_BYTES:
+            found = '{"parameters":[],"rows":[]}'
+        noted = f'{source},"row_count":{count},{found[1:]}'
         self._reads_bytes += len(noted)
         self._reads.append(noted)
 
@@ -367,7 +369,7 @@ def _readable_json(document: Any) -> str:
         text = _encode_readable(document)
     except (TypeError, ValueError):  # a key that is no text; NaN or an infinity
         text = json.dumps(_storable(document))
-    if "\\u0000" in text or "\\ud" in text:
+    if "\\u" in text and ("\\u0000" in text or "\\ud" in text):
         text = json.dumps(_storable(document))
     return text
 
