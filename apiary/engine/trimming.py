@@ -6,14 +6,15 @@ it, and who stops between two of them has lost nothing.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
 
-from ..errors import BadArgument
+from ..errors import BadArgument, DeadlineExceeded
 from .postgres import PostgresEngine
 from .sqlstates import translate
 
@@ -46,39 +47,52 @@ class LogTrimmer:
         self._engine = engine
         self._sizes = {"invocations": rows, "attempts": pages, "row_changes": pages}
 
-    async def time(self, before: datetime | None, older_than: timedelta | None) -> datetime:
-        """Up to which time to trim, by the database's clock; BadArgument for one to come."""
-        ((now,),) = await self._rows("SELECT apiary.clock()", [])
-        if older_than is not None:
-            try:
-                return now - older_than  # type: ignore[no-any-return]
-            except OverflowError:
-                raise BadArgument(
-                    f"older_than is {older_than.days} days: that is before all time",
-                    path="older_than",
-                ) from None
-        assert before is not None
-        if before > now:
+    async def time_ago(self, age_s: float) -> datetime:
+        """A time by its distance from now, by the database's clock."""
+        try:
+            moment: datetime = await self._now() - timedelta(seconds=age_s)
+        except OverflowError:
             raise BadArgument(
-                f"before is {before.isoformat()}, which is still to come: the database's clock"
-                f" says {now.isoformat()}",
-                hint="name a time that has passed: the log is not trimmed in advance",
+                f"older_than is {age_s:g} s, which leads out of all calendars", path="older_than"
+            ) from None
+        return moment
+
+    async def time_past(self, time: datetime) -> datetime:
+        """The time; BadArgument when it is still to come, by the database's clock."""
+        now = await self._now()
+        if time > now:
+            raise BadArgument(
+                f"before is {time.isoformat()}, and by the database's clock it is"
+                f" {now.isoformat()}",
+                hint="name a time that has passed",
                 path="before",
             )
-        return before
+        return time
 
-    async def trim(self, before: datetime, *, delete: bool) -> AsyncGenerator[Trimmed, None]:
-        """Delete what is from before a time, or only count it; tells the sums after each batch."""
+    async def trim(
+        self, before: datetime, *, delete: bool, timeout_s: float | None = None
+    ) -> AsyncGenerator[Trimmed, None]:
+        """Delete what is from before a time, or only count it; tells the sums after each batch.
+
+        DeadlineExceeded, between two batches, when it takes longer than ``timeout_s``.
+        """
         so_far = Trimmed()
+        ends = None if timeout_s is None else time.monotonic() + timeout_s
         for kind, statement in _KINDS.items():
             position = None
             while True:
+                if ends is not None and time.monotonic() >= ends:
+                    raise _out_of_time(so_far, delete)
                 values = [before, position, self._sizes[kind], delete]
                 ((trimmed, position),) = await self._rows(statement, values)
                 so_far = replace(so_far, **{kind: getattr(so_far, kind) + trimmed})
                 yield so_far
                 if position is None:
                     break
+
+    async def _now(self) -> datetime:
+        now: datetime = (await self._rows("SELECT apiary.clock()", []))[0][0]
+        return now
 
     async def _rows(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         try:
@@ -87,3 +101,13 @@ class LogTrimmer:
                 return await cursor.fetchall()
         except psycopg.Error as error:
             raise translate(error) from error
+
+
+def _out_of_time(so_far: Trimmed, delete: bool) -> DeadlineExceeded:
+    done = "gone" if delete else "been counted"
+    return DeadlineExceeded(
+        f"the time is up: {so_far.invocations} direct invocations, {so_far.attempts} attempts and"
+        f" {so_far.row_changes} row changes have {done} so far",
+        hint="what has gone stays gone: the same call again goes on" if delete else None,
+        **asdict(so_far),
+    )

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from apiary.engine.trimming import LogTrimmer, Trimmed
-from apiary.errors import BadArgument
+from apiary.errors import BadArgument, DeadlineExceeded
 from apiary.testing import Platform
 
 MakeApp = Callable[..., Platform]
@@ -31,6 +31,7 @@ FILES = {
     """,
     "functions/box/sql/001_tables.sql": "CREATE TABLE box.item (id int PRIMARY KEY, n int);",
 }
+DAY_S = 86400.0
 # Moves everything that is logged so far into the past.
 AGE = (
     "UPDATE apiary.operation SET started_at = started_at - %s::interval,"
@@ -84,7 +85,7 @@ def trim(app: Platform, *, delete: bool = True, days: int = 90, **sizes: int) ->
 
     async def run() -> list[Trimmed]:
         trimmer = LogTrimmer(app.engine, **sizes)
-        before = await trimmer.time(None, dt.timedelta(days=days))
+        before = await trimmer.time_ago(days * DAY_S)
         return [each async for each in trimmer.trim(before, delete=delete)]
 
     return app.loop.run(run())
@@ -151,7 +152,7 @@ def test_who_stops_keeps_what_was_done_and_the_next_goes_on(app: Platform) -> No
 
     async def stop_early() -> None:
         trimmer = LogTrimmer(app.engine, rows=2, pages=1)
-        batches = trimmer.trim(await trimmer.time(None, dt.timedelta(days=1)), delete=True)
+        batches = trimmer.trim(await trimmer.time_ago(DAY_S), delete=True)
         await anext(batches)
         await batches.aclose()
 
@@ -204,16 +205,31 @@ def test_a_trimmed_run_id_is_a_new_one(app: Platform) -> None:
 
 def test_a_time_to_come_is_refused(app: Platform) -> None:
     trimmer = LogTrimmer(app.engine)
-    now = dt.datetime.now(dt.UTC)
+    ((now,),) = [row.values() for row in app.query("SELECT clock_timestamp()")]
     with pytest.raises(BadArgument) as early:
-        app.loop.run(trimmer.time(now + dt.timedelta(days=1), None))
+        app.loop.run(trimmer.time_past(now + dt.timedelta(days=1)))
     assert early.value.path == "before"
     assert early.value.hint
+    assert app.loop.run(trimmer.time_past(now)) == now
     with pytest.raises(BadArgument) as old:
-        app.loop.run(trimmer.time(None, dt.timedelta.max))
+        app.loop.run(trimmer.time_ago(1e15))
     assert old.value.path == "older_than"
-    yesterday = now - dt.timedelta(days=1)
-    assert app.loop.run(trimmer.time(yesterday, None)) == yesterday
+
+
+def test_a_deadline_stops_it_between_two_batches(app: Platform) -> None:
+    app.call("box.put", id=1, n=1)
+    age(app)
+
+    async def run(timeout_s: float) -> list[Trimmed]:
+        trimmer = LogTrimmer(app.engine)
+        sums = trimmer.trim(await trimmer.time_ago(DAY_S), delete=True, timeout_s=timeout_s)
+        return [each async for each in sums]
+
+    with pytest.raises(DeadlineExceeded) as late:
+        app.loop.run(run(0))
+    assert late.value.row_changes == 0
+    assert "goes on" in str(late.value.hint)
+    assert app.loop.run(run(60))[-1] == Trimmed(invocations=1, row_changes=1)
 
 
 def test_invocations_go_on_meanwhile(app: Platform) -> None:
