@@ -57,17 +57,17 @@ class LogTrimmer:
             ) from None
         return moment
 
-    async def time_past(self, time: datetime) -> datetime:
+    async def time_past(self, moment: datetime) -> datetime:
         """The time; BadArgument when it is still to come, by the database's clock."""
         now = await self._now()
-        if time > now:
+        if moment > now:
             raise BadArgument(
-                f"before is {time.isoformat()}, and by the database's clock it is"
+                f"before is {moment.isoformat()}, and by the database's clock it is"
                 f" {now.isoformat()}",
                 hint="name a time that has passed",
                 path="before",
             )
-        return time
+        return moment
 
     async def trim(
         self, before: datetime, *, delete: bool, timeout_s: float | None = None

@@ -72,11 +72,12 @@ def attempt(app: Platform, run_id: str) -> None:
     )
 
 
-def start_run(app: Platform, run_id: str) -> None:
+def start_runs(app: Platform, *run_ids: str) -> None:
     app.query(
-        "SELECT apiary.start_run(%s, 'app', 'd', 'box.flow', false, '{}', 'x', 'test', NULL, NULL,"
-        " 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)",
-        run_id,
+        "SELECT apiary.start_run(id, 'app', 'd', 'box.flow', false, '{}', 'x', 'test', NULL, NULL,"
+        " 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL) FROM unnest(%s::text[])"
+        " AS id",
+        list(run_ids),
     )
 
 
@@ -162,8 +163,8 @@ def test_who_stops_keeps_what_was_done_and_the_next_goes_on(app: Platform) -> No
 
 
 def test_runs_keep_what_is_theirs(app: Platform) -> None:
+    start_runs(app, "ended", "unfinished")
     for run_id in ("ended", "unfinished"):
-        start_run(app, run_id)
         attempt(app, run_id)
         with psycopg.connect(app.url) as connection:  # a function of the run that writes
             connection.execute(
@@ -274,7 +275,16 @@ def test_a_batch_looks_at_no_more_than_its_part(app: Platform) -> None:
         " SELECT 'box.item', 'U', jsonb_build_object('text', repeat('x', 200))"
         " FROM generate_series(1, 5000)"
     )
+    # Many operations of unfinished runs, which no batch should have to read.
+    start_runs(app, *(f"unfinished-{n}" for n in range(200)))
+    app.query(
+        "INSERT INTO apiary.operation (run_id, seq, kind, name, application, deployment, principal,"
+        " status, started_at, finished_at, xid) SELECT 'unfinished-' || g % 200, g, 'step',"
+        " 'box.step', 'app', 'd', 'test', 'SUCCEEDED', clock_timestamp(), clock_timestamp(),"
+        " g::text::xid8 FROM generate_series(1, 2000) g"
+    )
     age(app)
+    app.query("ANALYZE apiary.run, apiary.operation, provenance.write_event")
     with psycopg.connect(app.url, autocommit=True) as connection:
         connection.execute("LOAD 'auto_explain'")
         connection.execute("SET auto_explain.log_min_duration = 0")
@@ -288,5 +298,8 @@ def test_a_batch_looks_at_no_more_than_its_part(app: Platform) -> None:
             )
     found = "\n".join(plans)
     assert "Seq Scan" not in found
+    assert "Materialize" not in found
+    assert "Join" not in found
     assert found.count("Tid Range Scan") == 2
-    assert "operation_started_at_idx" in found
+    for index in ("operation_started_at_idx", "operation_xid_idx", "run_pkey"):
+        assert index in found
