@@ -22,6 +22,7 @@ __all__ = [
     "RunEvent",
     "Schedule",
     "StartOptions",
+    "TrimmedLog",
     "WorkflowInfo",
 ]
 
@@ -226,6 +227,16 @@ class Deployment:
     created_at: datetime
     created_by: str
     live_runs: int  # runs that have not ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrimmedLog:
+    """How many rows have gone from the log, or would go."""
+
+    before: datetime  # what is from before this time
+    invocations: int  # direct ones
+    attempts: int  # of direct invocations
+    row_changes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ from .records import (
     ReplayProblem,
     ReplayReport,
     Run,
+    TrimmedLog,
 )
 
 __all__ = [
@@ -45,10 +46,12 @@ __all__ = [
     "query",
     "rollback",
     "rows_of",
+    "trim_log",
 ]
 
 T = TypeVar("T")
 QUERY = "Query"
+_MAX_DURATION_S = 315_576_000_000  # of google.protobuf.Duration
 
 
 @dataclass(slots=True)
@@ -346,6 +349,49 @@ def rows_of(answer: pb.QueryResponse) -> list[tuple[Any, ...]]:
     return [tuple(ANY.decode(loads(text)) for text in row.values) for row in answer.rows]
 
 
+# The log
+
+
+@dataclass(slots=True)
+class TrimFeed:
+    """What has gone of the log so far, over all the streams that it took."""
+
+    request: Request[Any]
+    _before_cut: tuple[int, ...] = (0, 0, 0)
+    _so_far: tuple[int, ...] = (0, 0, 0)
+
+    def take(self, answer: pb.TrimLogResponse) -> TrimmedLog:
+        """The sums after a batch."""
+        counted = (answer.invocations, answer.attempts, answer.row_changes)
+        message = self.request.message
+        if not any(counted) and not message.dry_run:  # maybe the first after a cut
+            self._before_cut = self._so_far
+        # After a cut it goes on with the same time, and not with one that has moved meanwhile.
+        message.ClearField("older_than")
+        message.before.CopyFrom(answer.before)
+        self._so_far = tuple(map(sum, zip(self._before_cut, counted, strict=True)))
+        invocations, attempts, row_changes = self._so_far
+        return TrimmedLog(
+            before=moment_of(answer.before),
+            invocations=invocations,
+            attempts=attempts,
+            row_changes=row_changes,
+        )
+
+
+def trim_log(
+    before: datetime | None, older_than_s: float | None, timeout_s: float | None, *, dry_run: bool
+) -> TrimFeed:
+    """Delete the old part of the log, or count it."""
+    message = pb.TrimLogRequest(
+        before=timestamp_of(before, "before"),
+        older_than=duration_of(older_than_s, "older_than_s"),
+        dry_run=dry_run,
+        timeout=duration_of(timeout_s),
+    )
+    return TrimFeed(Request("TrimLog", message, lambda answer: answer, timeout_s=timeout_s))
+
+
 # Values of messages
 
 
@@ -354,12 +400,14 @@ def document_of(text: str) -> Any:
     return json.loads(text) if text else None
 
 
-def duration_of(value_s: float | None) -> Duration | None:
+def duration_of(value_s: float | None, path: str = "timeout_s") -> Duration | None:
     """A positive number of seconds; BadArgument for another."""
     if value_s is None:
         return None
-    if value_s <= 0:
-        raise BadArgument(f"timeout_s is {value_s!r}; expected more than 0", path="timeout_s")
+    if not 0 < value_s <= _MAX_DURATION_S:
+        raise BadArgument(
+            f"{path} is {value_s!r}; expected more than 0, and at most 10,000 years", path=path
+        )
     return Duration(seconds=int(value_s), nanos=int(value_s % 1 * 1_000_000_000))
 
 

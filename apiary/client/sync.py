@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +18,7 @@ from ..telemetry import Telemetry, from_environment
 from . import requests
 from .connecting import OPTIONS, RETRY_BUDGET_S, Connection, Metadata, methods
 from .failures import Attempts, failure_of
-from .records import Column, Deployed, FunctionInfo, InvocationResult, Run
+from .records import Column, Deployed, FunctionInfo, InvocationResult, Run, TrimmedLog
 from .requests import Request
 from .workflow_requests import Feed
 from .workflows import WorkflowCalls
@@ -230,6 +231,28 @@ class Client(WorkflowCalls):
                 time.sleep(attempts.pause_s(failure_of(error, self.address, request)))
             else:
                 return QueryResult(first, stream, self.address, request)
+
+    def trim_log(
+        self,
+        *,
+        before: datetime | None = None,
+        older_than_s: float | None = None,
+        dry_run: bool = False,
+        timeout_s: float | None = None,
+        progress: Callable[[TrimmedLog], object] | None = None,
+    ) -> TrimmedLog:
+        """Delete direct invocations, attempts and row changes from before a time, in batches.
+
+        The run ids are free again: the same call would run once more. With ``dry_run`` only
+        counts. ``progress`` gets the sums after each batch. DeadlineExceeded after ``timeout_s``;
+        what has gone by then stays gone, and the next call goes on.
+        """
+        feed = requests.trim_log(before, older_than_s, timeout_s, dry_run=dry_run)
+        with closing(self._follow(feed)) as sums:
+            for so_far in sums:
+                if progress is not None:
+                    progress(so_far)
+        return so_far
 
     def _follow(self, feed: Feed[T]) -> Generator[T, None, None]:
         request = feed.request

@@ -414,15 +414,20 @@ class RunStore:
         applications: Sequence[str] | None = None,
         queues: Sequence[str] | None = None,
     ) -> None:
-        """Show an executor in apiary.executor, with what it takes; None: everything."""
+        """Show an executor in apiary.executor, with what it takes; None: everything.
+
+        Executors that were killed have left their rows: those not seen for a day go.
+        """
         await self._rows(
-            "INSERT INTO apiary.executor (name, host, pid, version, applications, queues,"
+            "WITH gone AS (DELETE FROM apiary.executor WHERE name <> %s"
+            " AND seen_at < apiary.clock() - interval '1 day')"
+            " INSERT INTO apiary.executor (name, host, pid, version, applications, queues,"
             " started_at, seen_at) VALUES (%s, %s, %s, %s, %s, %s, apiary.clock(), apiary.clock())"
             " ON CONFLICT (name) DO UPDATE SET host = excluded.host, pid = excluded.pid,"
             " version = excluded.version, applications = excluded.applications,"
             " queues = excluded.queues, started_at = excluded.started_at,"
             " seen_at = excluded.seen_at RETURNING name",
-            [name, host, pid, version, _array(applications), _array(queues)],
+            [name, name, host, pid, version, _array(applications), _array(queues)],
         )
 
     async def unregister_executor(self, name: str) -> None:

@@ -24,6 +24,7 @@ from ..engine.postgres import PostgresEngine, PostgresSettings
 from ..engine.querying import Querying
 from ..engine.queues import QueueStore
 from ..engine.runs import RunStore
+from ..engine.trimming import LogTrimmer
 from ..engine.workflows import WorkflowCatalogue
 from ..errors import ConfigurationError
 from ..execution.code import CodeCache
@@ -173,6 +174,7 @@ class Server:
             Catalogue(engine),
             Querying(self.settings.database_url),
             Deployer(self.settings.deploy_url),
+            LogTrimmer(engine),
             telemetry=telemetry,
             max_payload_bytes=self.settings.max_payload_bytes,
             query_timeout_s=self.settings.query_timeout_s,

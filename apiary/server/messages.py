@@ -13,6 +13,7 @@ from ..engine.base import Outcome
 from ..engine.catalogue import FunctionRow, OperationRow, RunRow
 from ..engine.deploying import Deployed
 from ..engine.querying import Batch
+from ..engine.trimming import Trimmed
 from ..proto.apiary.v1 import apiary_pb2 as pb
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "progress_message",
     "run_message",
     "timestamp",
+    "trimmed_message",
 ]
 
 
@@ -132,6 +134,16 @@ def batch_message(batch: Batch) -> pb.QueryResponse:
     return pb.QueryResponse(
         columns=[pb.Column(name=column.name, type=column.type) for column in batch.columns],
         rows=[pb.QueryRow(values=row) for row in batch.rows],
+    )
+
+
+def trimmed_message(before: datetime, so_far: Trimmed) -> pb.TrimLogResponse:
+    """What has gone of the log so far, or would go."""
+    return pb.TrimLogResponse(
+        before=timestamp(before),
+        invocations=so_far.invocations,
+        attempts=so_far.attempts,
+        row_changes=so_far.row_changes,
     )
 
 

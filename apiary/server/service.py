@@ -10,6 +10,8 @@ from contextlib import aclosing
 from ..engine.base import Invocation
 from ..engine.catalogue import Catalogue, RunFilter
 from ..engine.querying import Querying
+from ..engine.trimming import LogTrimmer, Trimmed
+from ..errors import BadArgument
 from ..execution.ids import checked_run_id, new_run_id
 from ..execution.invoking import Invoker, raise_recorded_error
 from ..proto.apiary.v1 import apiary_pb2 as pb
@@ -24,6 +26,7 @@ from .messages import (
     function_message,
     outcome_message,
     run_message,
+    trimmed_message,
 )
 from .requests import (
     checked_input,
@@ -51,6 +54,7 @@ class ApiaryService(Gated, apiary_pb2_grpc.ApiaryServicer):
         catalogue: Catalogue,
         querying: Querying,
         deployer: Deployer,
+        trimmer: LogTrimmer,
         *,
         telemetry: Telemetry | None,
         max_payload_bytes: int,
@@ -63,6 +67,7 @@ class ApiaryService(Gated, apiary_pb2_grpc.ApiaryServicer):
         self._applications = Applications(catalogue)
         self._querying = querying
         self._deployer = deployer
+        self._trimmer = trimmer
         self._query_timeout_s = query_timeout_s
         self._max_payload_bytes = max_payload_bytes
 
@@ -176,3 +181,24 @@ class ApiaryService(Gated, apiary_pb2_grpc.ApiaryServicer):
         async with aclosing(self._querying.stream(request.sql, bounded_s)) as batches:
             async for batch in batches:
                 yield batch_message(batch)
+
+    @stream("deploy")
+    async def TrimLog(
+        self, request: pb.TrimLogRequest, call: Call
+    ) -> AsyncGenerator[pb.TrimLogResponse, None]:
+        """What has gone of the old part of the log, as it goes; or what would go."""
+        if request.HasField("before") == request.HasField("older_than"):
+            raise BadArgument("give either before or older_than", path="before")
+        timeout_s = seconds(request.timeout, "timeout") if request.HasField("timeout") else None
+        if request.HasField("before"):
+            before = await self._trimmer.time_past(time_of(request.before, "before"))
+        else:
+            age_s = seconds(request.older_than, "older_than")
+            before = await self._trimmer.time_ago(age_s)
+        yield trimmed_message(before, Trimmed())
+        sums = self._trimmer.trim(
+            before, delete=not request.dry_run, timeout_s=shorter(timeout_s, call.deadline_s())
+        )
+        async with aclosing(sums):
+            async for so_far in sums:
+                yield trimmed_message(before, so_far)

@@ -1,4 +1,4 @@
--- Control of runs from outside: cancel, resume, fork, delete, retention.
+-- Control of runs from outside: cancel, resume, fork, delete.
 
 -- Stop the backend in which an in-database run is: it holds the run's lock. Belongs to the superuser who
 -- installed the platform, as only a superuser may cancel a superuser's statement; that lock is all that
@@ -173,29 +173,4 @@ $body$;
 CREATE OR REPLACE FUNCTION apiary.expired_runs(p_before timestamptz, p_limit integer) RETURNS SETOF text
 LANGUAGE sql STABLE SECURITY DEFINER AS $body$
     SELECT r.run_id FROM apiary.run r WHERE r.finished_at < p_before ORDER BY r.finished_at LIMIT p_limit
-$body$;
-
--- Delete up to p_limit direct invocations, attempts and write events from before p_before each;
--- returns how many rows went. Repeat until 0.
-CREATE OR REPLACE FUNCTION apiary.trim_log(p_before timestamptz, p_limit integer) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER AS $body$
-DECLARE
-    v_deleted bigint;
-    v_total bigint := 0;
-BEGIN
-    DELETE FROM apiary.operation WHERE ctid = ANY (ARRAY(
-        SELECT o.ctid FROM apiary.operation o
-         WHERE o.seq = 0 AND o.kind = 'function' AND o.finished_at < p_before LIMIT p_limit));
-    GET DIAGNOSTICS v_deleted = ROW_COUNT;
-    v_total := v_total + v_deleted;
-    DELETE FROM apiary.attempt WHERE ctid = ANY (ARRAY(
-        SELECT a.ctid FROM apiary.attempt a WHERE a.finished_at < p_before
-           AND NOT EXISTS (SELECT FROM apiary.run r WHERE r.run_id = a.run_id) LIMIT p_limit));
-    GET DIAGNOSTICS v_deleted = ROW_COUNT;
-    v_total := v_total + v_deleted;
-    DELETE FROM provenance.write_event WHERE ctid = ANY (ARRAY(
-        SELECT w.ctid FROM provenance.write_event w WHERE w.at < p_before LIMIT p_limit));
-    GET DIAGNOSTICS v_deleted = ROW_COUNT;
-    RETURN v_total + v_deleted;
-END
 $body$;

@@ -52,7 +52,10 @@ GRANT EXECUTE ON FUNCTION
     apiary.send_from_run(text, integer, json, text, text, json, text), apiary.set_progress(text, integer, json),
     apiary.cancel_run(text, text), apiary.unfinished_family(text), apiary.resume_run(text, timestamptz),
     apiary.fork_run(text, integer, text, text, json, text), apiary.delete_run(text, integer),
-    apiary.expired_runs(timestamptz, integer), apiary.trim_log(timestamptz, integer), apiary.delete_queue(text)
+    apiary.expired_runs(timestamptz, integer), apiary.delete_queue(text),
+    apiary.trim_invocations(timestamptz, timestamptz, integer, boolean),
+    apiary.trim_attempts(timestamptz, bigint, integer, boolean),
+    apiary.trim_row_changes(timestamptz, bigint, integer, boolean)
 TO apiary_runtime;
 GRANT EXECUTE ON PROCEDURE apiary.run_in_database(json, text) TO apiary_runtime;
 GRANT EXECUTE ON FUNCTION apiary.interrupt_in_database(text) TO apiary_owner;

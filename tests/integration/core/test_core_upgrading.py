@@ -62,6 +62,16 @@ def test_an_upgrade_makes_what_belongs_to_applications_anew(make_app: MakeApp) -
         assert len(again.query("SELECT 1 FROM provenance.data_event")) == 1
 
 
+def test_an_upgrade_drops_the_functions_of_an_earlier_version(make_app: MakeApp) -> None:
+    app = make_app(FILES)
+    app.query(
+        "CREATE FUNCTION apiary.trim_log(p_before timestamptz, p_limit integer) RETURNS bigint"
+        " LANGUAGE sql AS 'SELECT 0::bigint'"
+    )
+    upgrade(app.url)
+    assert app.query("SELECT 1 FROM pg_proc WHERE proname = 'trim_log'") == []
+
+
 def test_the_upgrade_that_a_script_does_is_the_one_that_the_program_does(make_app: MakeApp) -> None:
     app = make_app(FILES)
     with psycopg.connect(app.url, autocommit=True) as connection:

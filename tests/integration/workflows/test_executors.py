@@ -45,6 +45,18 @@ def test_what_does_not_finish_within_the_grace_is_given_back(lab: Lab, tmp_path:
     assert lab.output(run_id) == "held"
 
 
+def test_who_registers_clears_away_executors_that_were_killed(lab: Lab) -> None:
+    lab.query(
+        "INSERT INTO apiary.executor (name, host, pid, version, seen_at) SELECT name, 'h', 1, 'v',"
+        " apiary.clock() - age FROM (VALUES ('killed', interval '25 hours'),"
+        " ('quiet', interval '23 hours'), ('back', interval '2 days')) AS e (name, age)"
+    )
+    for _ in range(2):  # under the name that one of them had, and had again
+        lab.ask(lab.store.register_executor("back", "host", 2, "v"))
+    rows = lab.query("SELECT name, pid FROM apiary.executor ORDER BY name")
+    assert [(row["name"], row["pid"]) for row in rows] == [("back", 2), ("quiet", 1)]
+
+
 def test_a_draining_executor_takes_nothing(lab: Lab, tmp_path: Path) -> None:
     executor = lab.executor()
     executor.drain(1.0)

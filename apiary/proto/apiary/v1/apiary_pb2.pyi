@@ -286,6 +286,30 @@ class QueryRow(_message.Message):
     values: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, values: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class TrimLogRequest(_message.Message):
+    __slots__ = ("before", "older_than", "dry_run", "timeout")
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    OLDER_THAN_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    before: _timestamp_pb2.Timestamp
+    older_than: _duration_pb2.Duration
+    dry_run: bool
+    timeout: _duration_pb2.Duration
+    def __init__(self, before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., older_than: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., dry_run: bool = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class TrimLogResponse(_message.Message):
+    __slots__ = ("before", "invocations", "attempts", "row_changes")
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    INVOCATIONS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    ROW_CHANGES_FIELD_NUMBER: _ClassVar[int]
+    before: _timestamp_pb2.Timestamp
+    invocations: int
+    attempts: int
+    row_changes: int
+    def __init__(self, before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., invocations: _Optional[int] = ..., attempts: _Optional[int] = ..., row_changes: _Optional[int] = ...) -> None: ...
+
 class ErrorDetail(_message.Message):
     __slots__ = ("document",)
     DOCUMENT_FIELD_NUMBER: _ClassVar[int]

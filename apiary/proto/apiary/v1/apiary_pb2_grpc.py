@@ -74,6 +74,11 @@ class ApiaryStub(object):
                 request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.QueryRequest.SerializeToString,
                 response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.QueryResponse.FromString,
                 _registered_method=True)
+        self.TrimLog = channel.unary_stream(
+                '/apiary.v1.Apiary/TrimLog',
+                request_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.TrimLogRequest.SerializeToString,
+                response_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.TrimLogResponse.FromString,
+                _registered_method=True)
 
 
 class ApiaryServicer(object):
@@ -131,6 +136,14 @@ class ApiaryServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TrimLog(self, request, context):
+        """Delete the old part of the log, or count it: direct invocations with their attempts, and row
+        changes. What has gone so far, as it goes. What is deleted stays deleted when the call is cut.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ApiaryServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -173,6 +186,11 @@ def add_ApiaryServicer_to_server(servicer, server):
                     servicer.Query,
                     request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.QueryRequest.FromString,
                     response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.QueryResponse.SerializeToString,
+            ),
+            'TrimLog': grpc.unary_stream_rpc_method_handler(
+                    servicer.TrimLog,
+                    request_deserializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.TrimLogRequest.FromString,
+                    response_serializer=apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.TrimLogResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -391,6 +409,33 @@ class Apiary(object):
             '/apiary.v1.Apiary/Query',
             apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.QueryRequest.SerializeToString,
             apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.QueryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TrimLog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/apiary.v1.Apiary/TrimLog',
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.TrimLogRequest.SerializeToString,
+            apiary_dot_proto_dot_apiary_dot_v1_dot_apiary__pb2.TrimLogResponse.FromString,
             options,
             channel_credentials,
             insecure,
