@@ -293,3 +293,13 @@ def test_the_log_of_several_principals_answers_who_touched_a_row(kv: Platform) -
     assert [tuple(row.values()) for row in history] == [
         ("I", None, "20"), ("D", "20", None), ("I", None, "99"),
     ]  # fmt: skip
+
+
+def test_long_documents_are_compressed_by_lz4_where_the_server_has_it(kv: Platform) -> None:
+    rows = kv.query(
+        "SELECT a.attcompression::text AS used, s.enumvals AS available"
+        " FROM pg_attribute a, pg_settings s WHERE a.attrelid = 'apiary.operation'::regclass"
+        " AND a.attname IN ('input', 'output', 'reads') AND s.name = 'default_toast_compression'"
+    )
+    wanted = "l" if "lz4" in rows[0]["available"] else ""
+    assert [row["used"] for row in rows] == [wanted] * 3

@@ -33,6 +33,11 @@ def files(domain: str) -> dict[str, str]:
             @function
             def who(db: Database) -> list[str]:
                 return list(db.one("SELECT current_user::text, session_user::text").values())
+
+            @function
+            def path(db: Database) -> list[object]:
+                sql = "SELECT current_setting('search_path'), version() = 'trapped'"
+                return list(db.one(sql).values())
         """,
     }
 
@@ -197,3 +202,15 @@ def test_others_may_not_deploy(
         pytest.raises(PermissionDenied, match="may not deploy"),
     ):
         deploy(connection, bundle, principal="me")
+
+
+def test_names_are_looked_up_the_same_in_every_session(app: Platform) -> None:
+    app.query("CREATE SCHEMA trap; CREATE FUNCTION trap.version() RETURNS text RETURN 'trapped'")
+    called = "SELECT apiary.call('first', 'one.path', '{}')"
+    path = ["pg_catalog, pg_temp", False]
+    with psycopg.connect(app.url) as connection:
+        connection.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
+        connection.execute("SET search_path = trap, pg_catalog")
+        assert connection.execute(called).fetchone() == (path,)
+        assert connection.execute("SELECT version()").fetchone() == ("trapped",)  # its own again
+    assert app.call("one.path") == path
