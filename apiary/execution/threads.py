@@ -57,6 +57,7 @@ async def run_code(workflow: Workflow[..., Any], context: RunContext) -> Ended:
     except asyncio.CancelledError:
         job.interrupt(Abandoned)
         raise
+    context.leave_behind()
     log.warning("code_left_behind run_id=%s: it swallows interruptions", context.run.run_id)
     return None, Abandoned("the code did not stop")
 
