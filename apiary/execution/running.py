@@ -148,6 +148,8 @@ class RunContext(Context):
             # Without where it was raised before: each time would add to that, and code that
             # swallows it in a loop would fill the memory.
             raise self._suspended.with_traceback(None)
+        if self.replay.broken is not None:
+            self._stop()  # it was told, and makes calls all the same: it might for ever
         if self._gone is None and self.draining:
             self._gone = Abandoned("the executor drains")
             self._stop()

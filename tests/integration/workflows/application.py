@@ -447,6 +447,13 @@ def switching(path: str) -> list[Any]:
                 kv.incr(int(argument))
             except Exception:
                 done.append("swallowed")
+        elif kind == "insist":
+            while True:
+                try:
+                    done.append(kv.incr(int(argument)))
+                    break
+                except Exception:
+                    time_passes = sum(range(1000))
     return done
 
 
