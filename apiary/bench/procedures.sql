@@ -41,6 +41,12 @@ BEGIN
         VALUES (post.user_id, post.post_id, post."timestamp", post.text);
 END $$;
 
+-- A whole number of km is 5 where PostgreSQL writes it as JSON, and 5.0 where Python does, as the
+-- functions do; a numeric keeps its decimals.
+CREATE FUNCTION floor.km(distance float8) RETURNS json LANGUAGE sql STABLE RETURN
+    CASE WHEN distance = trunc(distance) THEN to_json(distance::int + 0.0)
+         ELSE to_json(distance) END;
+
 CREATE FUNCTION floor.search(longitude float8, latitude float8) RETURNS json LANGUAGE plpgsql AS $$
 DECLARE found json[] := '{}'; hit record; rooms int;
 BEGIN
@@ -56,7 +62,7 @@ BEGIN
         SELECT h.available_rooms INTO rooms FROM hotel.hotel h WHERE h.hotel_id = hit.hotel_id;
         IF rooms > 0 THEN
             found := found || json_build_object('hotel_id', hit.hotel_id,
-                'hotel_name', hit.hotel_name, 'distance_km', hit.distance_km,
+                'hotel_name', hit.hotel_name, 'distance_km', floor.km(hit.distance_km),
                 'available_rooms', rooms);
         END IF;
     END LOOP;

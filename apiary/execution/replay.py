@@ -79,7 +79,7 @@ class Replay:
     def match(self, seq: int, kind: str, name: str, digest: str | None) -> OperationRecord | None:
         """The record of a call, None when it is new; NonDeterminismError for another's."""
         if self.broken is not None:  # code that swallowed it must not go on
-            raise self.broken
+            raise self.broken.with_traceback(None)  # each time would add to it
         record = self._records.get(seq)
         if record is None:
             return None

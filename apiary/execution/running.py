@@ -38,6 +38,7 @@ from .workers import Workers
 __all__ = ["RunContext", "Services"]
 
 T = TypeVar("T")
+_LEFT_BEHIND_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +86,7 @@ class RunContext(Context):
         # The code is to end; set on the loop.
         self.stopped: asyncio.Future[Any] = services.loop.create_future()
         self._suspended: Suspended | None = None
+        self._left_behind = False
         # The database's clock, as the claim told it; executors' own clocks are not trusted.
         self._claimed_at = run.lease_until - lease
         self._claimed_monotonic = time.monotonic()
@@ -98,6 +100,13 @@ class RunContext(Context):
         self._stop_now()
         for task in list(self._tasks):
             task.cancel()
+
+    def leave_behind(self) -> None:
+        """Its code does not stop: from now on each of its calls takes a while before it fails.
+
+        Code that swallows everything in a loop would otherwise take a core from the executor.
+        """
+        self._left_behind = True
 
     @property
     def gone(self) -> BaseException | None:
@@ -133,8 +142,14 @@ class RunContext(Context):
 
     def _check(self) -> None:
         """Nothing more is done once the run is unwinding, also in a ``finally`` of its code."""
+        if self._left_behind:
+            time.sleep(_LEFT_BEHIND_PAUSE_S)
         if self._suspended is not None:
-            raise self._suspended
+            # Without where it was raised before: each time would add to that, and code that
+            # swallows it in a loop would fill the memory.
+            raise self._suspended.with_traceback(None)
+        if self.replay.broken is not None:
+            self._stop()  # it was told, and makes calls all the same: it might for ever
         if self._gone is None and self.draining:
             self._gone = Abandoned("the executor drains")
             self._stop()

@@ -57,8 +57,9 @@ async def run_code(workflow: Workflow[..., Any], context: RunContext) -> Ended:
     except asyncio.CancelledError:
         job.interrupt(Abandoned)
         raise
+    context.leave_behind()
     log.warning("code_left_behind run_id=%s: it swallows interruptions", context.run.run_id)
-    return None, Abandoned("the code did not stop")
+    return None, context.replay.broken or Abandoned("the code did not stop")
 
 
 async def _ends_within(done: asyncio.Future[Ended], seconds: float) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from apiary.bench.catalogue import SYSTEMS
+from apiary.bench.catalogue import SYSTEMS, System
 from apiary.bench.databases import Databases, measured_server
 from apiary.bench.hosting import Direct
 from apiary.bench.measuring import interleave
@@ -19,6 +19,7 @@ from apiary.bench.report import write_report
 from apiary.bench.results import Plan
 from apiary.bench.running import measure
 from apiary.bench.storing import store
+from apiary.bench.systems.base import Adapter
 from apiary.bench.systems.engine import Engine
 from apiary.bench.systems.interactive import Interactive
 from apiary.bench.systems.procedure import Procedure
@@ -67,6 +68,24 @@ def test_procedures_transactions_and_functions_do_the_same(cluster: PrivateClust
             await each.close()
 
     asyncio.run(compare())
+
+
+def test_a_distance_of_nothing_is_the_same_everywhere(cluster: PrivateCluster) -> None:
+    systems = [SYSTEMS[name] for name in ("procedure", "engine", "interactive")]
+    Databases(cluster, SCALE).prepare(systems)
+    here = Request(target="hotel.search", arguments={"longitude": 0.0, "latitude": 0.0})
+
+    async def found(adapter: Adapter, system: System) -> str:
+        running = await Direct.start(adapter, cluster.url(system.database))
+        try:
+            return json.dumps(await running.call(here), sort_keys=True)
+        finally:
+            await running.close()
+
+    adapters = (Procedure("floor"), Engine(), Interactive())
+    answers = {asyncio.run(found(*each)) for each in zip(adapters, systems, strict=True)}
+    assert len(answers) == 1
+    assert '"distance_km": 0.0,' in answers.pop()  # there is a hotel
 
 
 def test_a_run_is_measured_checked_stored_and_reported(

@@ -19,23 +19,25 @@ import pytest
 
 from apiary import Client
 from apiary.errors import UnavailableError
+from apiary.local.starting import free_port
 from apiary.testing import TestServer
 
 from .conftest import apiary, environment
 
 _PATIENCE_S = 60.0
+_STARTS = 4  # of two at the same time
 
 
 class Serving:
     """One `apiary -v serve --processes 2`, and what it says."""
 
-    def __init__(self, folder: Path, login_url: str) -> None:
+    def __init__(self, folder: Path, login_url: str, listen: str = "127.0.0.1:0") -> None:
         self._log = folder / "serve.log"
         with self._log.open("w") as output:
             self.process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "apiary.cli", "-v", "serve"),
-                    *("--listen", "127.0.0.1:0", "--processes", "2"),
+                    *("--listen", listen, "--processes", "2"),
                 ],
                 env=environment(APIARY_DATABASE_URL=login_url),
                 stdin=subprocess.DEVNULL,
@@ -233,6 +235,31 @@ def test_a_port_where_somebody_listens_is_refused(
         assert done.returncode == 78
         assert f"cannot listen on {serving.address}" in done.stderr
     assert len(serving.started) == 2
+
+
+def test_of_two_that_start_together_one_serves_and_the_other_says_why(
+    login_url: str, tmp_path: Path
+) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    for number in range(_STARTS):
+        with ExitStack() as ending:
+            both = []
+            for name in ("one", "other"):
+                folder = tmp_path / f"{name}_{number}"
+                folder.mkdir()
+                both.append(Serving(folder, login_url, address))
+                ending.callback(both[-1].end)
+            both[0].until(lambda both=both: any(each.process.poll() is not None for each in both))
+            refused, serves = sorted(both, key=lambda each: each.process.poll() is None)
+            assert refused.process.returncode == 78, refused.log
+            assert f"cannot listen on {address}" in refused.log
+            assert not refused.started
+            serves.until(lambda serves=serves: "serving on" in serves.log)
+            assert serves.address == address
+            # In turn drained and killed: either way the next two find the port free.
+            serves.process.send_signal(signal.SIGKILL if number % 2 else signal.SIGTERM)
+            serves.process.wait(_PATIENCE_S)
+            serves.until(lambda serves=serves: not any(_lives(pid) for pid in serves.started))
 
 
 def test_what_cannot_be_served_ends_with_the_error_of_one_process(

@@ -87,6 +87,7 @@ import asyncio
 import os
 import threading
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -446,6 +447,13 @@ def switching(path: str) -> list[Any]:
                 kv.incr(int(argument))
             except Exception:
                 done.append("swallowed")
+        elif kind == "insist":
+            while True:
+                try:
+                    done.append(kv.incr(int(argument)))
+                    break
+                except Exception:
+                    time_passes = sum(range(1000))
     return done
 
 
@@ -604,6 +612,22 @@ def greedy_loop() -> Any:
     while True:
         try:
             return recv("go")
+        except BaseException:
+            time_passes = sum(range(1000))
+
+
+@workflow
+def greediest(path: str, stop: str) -> Any:
+    told = 0
+    while not Path(stop).exists():
+        try:
+            while not Path(stop).exists():
+                try:
+                    return recv("go")
+                except BaseException as error:
+                    told += 1
+                    if told == 500:
+                        note(path, str(len(traceback.extract_tb(error.__traceback__))))
         except BaseException:
             time_passes = sum(range(1000))
 

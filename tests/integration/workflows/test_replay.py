@@ -34,6 +34,8 @@ def test_an_error_that_is_not_caught_is_the_runs_outcome(lab: Lab, running: Runn
          "the end of the workflow"),
         ("incr:1 incr:2 wait:go", "incr:1 effect:x incr:2 wait:go",
          "operation 2 = function kv.incr", "operation 2 = function kv.effect"),
+        ("incr:1 wait:go", "insist:2", "operation 1 = function kv.incr",
+         "operation 1 = function kv.incr"),
         ("incr:1 wait:go", "swallow:2 incr:1 wait:go", "operation 1 = function kv.incr",
          "operation 1 = function kv.incr"),
     ],

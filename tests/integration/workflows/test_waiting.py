@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,44 @@ def test_code_that_swallows_everything_is_parked_all_the_same(
     lab.wait(run_id, "WAITING")
     lab.ask(lab.store.send(run_id, "go", "there", None))
     assert lab.output(run_id) == "there"
+
+
+def test_code_that_is_left_behind_takes_neither_memory_nor_a_core(
+    lab: Lab, running: Running, tmp_path: Path
+) -> None:
+    noted, stop = tmp_path / "noted", tmp_path / "stop"
+    run_id = lab.start("greediest", path=str(noted), stop=str(stop))
+    (thread,) = lab.until(lambda: _threads(run_id))
+    try:
+        lab.until(noted.exists)
+        # What it swallows does not grow by being raised again.
+        assert int(noted.read_text()) < 10
+        lab.wait(run_id, "WAITING")
+        assert thread.is_alive()
+        lab.until(lambda: _pauses(thread))
+    finally:
+        stop.touch()
+    lab.ask(lab.store.send(run_id, "go", "there", None))
+    lab.wait(run_id)
+    lab.until(lambda: not thread.is_alive())
+
+
+def _threads(run_id: str) -> list[threading.Thread]:
+    """The threads that run the code of a run."""
+    return [each for each in threading.enumerate() if each.name == f"run {run_id}"]
+
+
+def _pauses(thread: threading.Thread) -> bool:
+    """Whether a thread has taken no time of the processor while this one took some."""
+    before, began = _spent_s(thread), time.thread_time()
+    while time.thread_time() - began < 0.2:
+        pass
+    return _spent_s(thread) - before < 0.02
+
+
+def _spent_s(thread: threading.Thread) -> float:
+    assert thread.ident is not None
+    return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
 
 
 def test_runs_that_wait_are_nowhere_but_in_the_database(lab: Lab, running: Running) -> None:
