@@ -16,12 +16,12 @@ from apiary_runtime.interrupts import (
     transaction_isolation,
 )
 from apiary_runtime.output import kept_output
-from apiary_runtime.payload import encode_input, encode_output, read_input
+from apiary_runtime.payload import DocumentInput, TextInput, encode_input, encode_output
 
 from apiary.authoring.context import Context, running_in
 from apiary.authoring.decorators import Function, Registered
 from apiary.authoring.failures import encode_exception
-from apiary.authoring.values import canonical, digest, dumps
+from apiary.authoring.values import dumps
 from apiary.errors import ApiaryError, UsageError
 
 
@@ -92,13 +92,13 @@ class Call:
         application: Application,
         deployment: str | None,
         name: str,
-        input_text: str,
+        given: TextInput | DocumentInput,
         has_own_timeouts: bool,
     ) -> None:
         self.application = application
         self.deployment = deployment  # None: the one that serves new calls
         self.name = name
-        self.input_text = input_text
+        self.given = given
         self.has_own_timeouts = has_own_timeouts
         self.served = ""  # what served when it was entered, see `Application.serve`
         self.loaded: LoadedDeployment | None = None
@@ -136,9 +136,8 @@ class Call:
             if not function.is_loaded:
                 import_function(function)
             signature = function.function.signature
-            kwargs, document = signature.normalise(read_input(self.input_text))
+            kwargs, document, self.input_digest = self.given.read(signature)
             self.input = encode_input(document)
-            self.input_digest = digest(canonical(document))
         except ApiaryError as error:
             self.refused = error
             return

@@ -188,6 +188,15 @@ class Backend:
             plan = self._plans[sql] = plpy.prepare(sql, types)
         return plan
 
+    @cached_property
+    def owner(self) -> int:
+        """The role that owns the platform, by its oid."""
+        rows = self.rows(
+            "SELECT proowner::pg_catalog.int8 AS role FROM pg_catalog.pg_proc"
+            " WHERE oid = 'apiary.boot'::pg_catalog.regproc"
+        )
+        return int(rows[0]["role"])
+
     def application(self, name: str) -> Application:
         """The application; NotFound when there is none."""
         application = self._applications.get(name)

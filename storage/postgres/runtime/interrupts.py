@@ -118,7 +118,7 @@ class interruptible:  # noqa: N801  (used like a function; a class costs a third
         if interrupt_pending() or error is not None:
             self._ticks += 1
             if self._ticks > _PATIENCE_TICKS:
-                _end_backend(error)
+                _end_loop(error)
             raise Interrupted
 
 
@@ -130,8 +130,7 @@ def _on_tick(_signum: int, _frame: FrameType | None) -> None:
 signal.signal(signal.SIGVTALRM, _on_tick)
 
 
-def _end_backend(error: Any) -> None:
-    """Report a FATAL error, which ends this process in PostgreSQL's own way. Does not return."""
+def _end_loop(error: Any) -> None:
     if error is not None:
         state, message = error.sqlstate, str(error)
     else:
@@ -139,10 +138,15 @@ def _end_backend(error: Any) -> None:
         timed_out = _backend.get_timeout_indicator(_STATEMENT_TIMEOUT, ctypes.c_bool(False))
         cause = "statement timeout" if timed_out else "user request"
         state, message = "57014", f"canceling statement due to {cause}"
+    end_backend(state, message, "The function caught its interruption and went on.")
+
+
+def end_backend(state: str, message: str, detail: str) -> None:
+    """Report a FATAL error, which ends this process in PostgreSQL's own way. Does not return."""
     _backend.errstart(_FATAL_LEVEL, None)
     _backend.errcode(_sqlstate(state))
     _backend.errmsg_internal(message.replace("%", "%%").encode())
-    _backend.errdetail_internal(b"The function caught its interruption and went on.")
+    _backend.errdetail_internal(detail.replace("%", "%%").encode())
     _backend.errfinish(b"interrupts.py", ctypes.c_int(0), b"apiary")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import plpy  # type: ignore[import-not-found]
 
 from apiary.authoring.signature import Signature
-from apiary.authoring.values import ValueProblem, dumps, loads
+from apiary.authoring.values import ValueProblem, canonical, digest, dumps, loads
 from apiary.errors import BadArgument, PayloadTooLarge
 
 DEFAULT_MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
@@ -41,6 +41,30 @@ def require_size(text: str, path: str, hint: str) -> None:
             size_bytes=size_bytes,
             limit_bytes=MAX_PAYLOAD_BYTES,
         )
+
+
+class TextInput:
+    """The input of a call as it was sent."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def read(self, signature: Signature) -> tuple[dict[str, Any], Any, str]:
+        """The arguments, and the document and the digest by which they are recorded."""
+        kwargs, document = signature.normalise(read_input(self._text))
+        return kwargs, document, digest(canonical(document))
+
+
+class DocumentInput:
+    """The input of a call as its signature has written it in this backend."""
+
+    def __init__(self, document: Any, document_digest: str) -> None:
+        self._document = document
+        self._digest = document_digest
+
+    def read(self, signature: Signature) -> tuple[dict[str, Any], Any, str]:
+        """As that of `TextInput`: the function gets values of its own."""
+        return signature.decode_arguments(self._document), self._document, self._digest
 
 
 def encode_input(document: Any) -> str:

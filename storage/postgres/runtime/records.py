@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import plpy  # type: ignore[import-not-found]
 
@@ -41,19 +41,22 @@ def deferred_text(columns: dict[str, Any], documents: dict[str, str | None]) -> 
     return f"{{{','.join(parts)}}}"
 
 
-def outcome_text(
-    output: str | None,
-    error: str | None,
-    deployment: str,
-    xid: str | None,
-    *,
-    replayed: bool = False,
-    unrecorded: str | None = None,
-) -> str:
-    """An outcome as JSON text; output, error and unrecorded are JSON text already."""
-    shown_xid = f'"{xid}"' if xid else "null"
-    return (
-        f'{{"output":{output or "null"},"error":{error or "null"},"deployment":"{deployment}",'
-        f'"xid":{shown_xid},"replayed":{"true" if replayed else "false"},'
-        f'"unrecorded":{unrecorded or "null"}}}'
-    )
+class Outcome(NamedTuple):
+    """What came of a call; output, error and unrecorded are JSON text."""
+
+    output: str | None
+    error: str | None
+    deployment: str
+    xid: str | None  # None: nothing was recorded
+    replayed: bool = False
+    unrecorded: str | None = None  # the call for `deferred_text`'s array, if it was not recorded
+
+    def text(self) -> str:
+        """The outcome as JSON text."""
+        shown_xid = f'"{self.xid}"' if self.xid else "null"
+        return (
+            f'{{"output":{self.output or "null"},"error":{self.error or "null"},'
+            f'"deployment":"{self.deployment}","xid":{shown_xid},'
+            f'"replayed":{"true" if self.replayed else "false"},'
+            f'"unrecorded":{self.unrecorded or "null"}}}'
+        )

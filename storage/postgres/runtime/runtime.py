@@ -26,12 +26,12 @@ from apiary_runtime.interrupts import (
     interrupt_pending,
     transaction_id,
 )
-from apiary_runtime.payload import read_input
+from apiary_runtime.payload import TextInput, read_input
 from apiary_runtime.records import (
     INSERT_DEFERRED,
     INSERT_DEFERRED_TYPES,
+    Outcome,
     deferred_text,
-    outcome_text,
 )
 
 from apiary.authoring.values import canonical, digest
@@ -85,20 +85,37 @@ class Runtime:
         lease_until: str | None,
         deferred: str | None,
     ) -> str:
-        """Run a function and record it; return the outcome as JSON text.
+        """Run a function and record it, as `execute` does; return the outcome as JSON text."""
+        try:
+            owner = self.backend.application(application)
+            call = Call(owner, deployment, name, TextInput(input_text), self.has_own_timeouts)
+            if lease_until is not None:
+                self._require_lease(run_id, lease_until)
+            return self.execute(
+                call, run_id, seq, principal, trace, attempt, deferred, keep=keep
+            ).text()
+        except ApiaryError as error:
+            return _leave(error)
+
+    def execute(
+        self,
+        call: Call,
+        run_id: str,
+        seq: int,
+        principal: str,
+        trace: str | None,
+        attempt: int,
+        deferred: str | None,
+        *,
+        keep: bool = False,
+    ) -> Outcome:
+        """Run a function and record it, as the platform's owner; an ApiaryError when it cannot run.
 
         ``deferred`` are earlier read-only calls of the run, not recorded yet: a record of this one
         makes them durable. A read-only call of a run is itself not recorded but handed back.
         """
         started = time.time()
-        try:
-            owner = self.backend.application(application)
-            call = Call(owner, deployment, name, input_text, self.has_own_timeouts)
-            if lease_until is not None:
-                self._require_lease(run_id, lease_until)
-            loaded = self._run(call)
-        except ApiaryError as error:
-            return _leave(error)
+        loaded = self._run(call)
         # The analysis sees no trigger and no volatile function: what has written counts.
         read_only = call.function.read_only and not has_transaction_id()
         reads = loaded.db.reads()
@@ -106,7 +123,7 @@ class Runtime:
         if read_only and not keep and (seq > 0 or (reads is None and call.error_text is None)):
             columns = {
                 "seq": seq,
-                "name": name,
+                "name": call.name,
                 "input_digest": call.input_digest,
                 "attempt": attempt,
                 "started_at": started,
@@ -123,19 +140,18 @@ class Runtime:
                 "calls": call.calls,
             }
             unrecorded = deferred_text(columns, documents)
-            return outcome_text(
-                call.output, call.error_text, loaded.id, None, unrecorded=unrecorded
-            )
+            return Outcome(call.output, call.error_text, loaded.id, None, unrecorded=unrecorded)
         if deferred is not None:
             plan = self.backend.plan(INSERT_DEFERRED, INSERT_DEFERRED_TYPES)
-            plpy.execute(plan, [run_id, application, loaded.id, principal, trace, deferred])
+            values = [run_id, loaded.application.name, loaded.id, principal, trace, deferred]
+            plpy.execute(plan, values)
         status = "SUCCEEDED" if call.error_text is None else "FAILED"
         _insert(
             call.function.insert_plan,
             [run_id, seq, principal, trace, status, call.input, call.input_digest, call.output,
              call.error_text, attempt, read_only, reads, call.calls, call.log],
         )  # fmt: skip
-        return outcome_text(call.output, call.error_text, loaded.id, transaction_id())
+        return Outcome(call.output, call.error_text, loaded.id, transaction_id())
 
     def recorded(
         self, run_id: str, seq: int, application: str, name: str, input_text: str
@@ -175,9 +191,9 @@ class Runtime:
                 )
         except ApiaryError as error:
             return _leave(error)
-        return outcome_text(
+        return Outcome(
             row["output"], row["error"], row["deployment"], row["xid"], replayed=True
-        )
+        ).text()
 
     def run_in_database(self, request_text: str) -> str:
         """Run a workflow in this backend; see `workflows`."""

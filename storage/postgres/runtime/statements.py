@@ -44,10 +44,6 @@ START_USUAL = _call(
 IS_CURRENT = _statement(
     "SELECT 1 FROM apiary.application WHERE name = $1 AND current = $2", "text text"
 )
-INVOKE = _statement(
-    "SELECT apiary.invoke($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) AS outcome",
-    "text int4 text text text json text text int4 bool timestamptz json",
-)
 RECORD = _statement("SELECT apiary.record_operations($1, $2, $3, $4)", "text int4 json json")
 FINISH = _statement(
     "SELECT apiary.finish_run($1, $2, $3, $4, $5, $6, $7)",

@@ -15,13 +15,19 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import plpy  # type: ignore[import-not-found]
-from apiary_runtime.interrupts import Interrupted, interruptible, transaction_isolation
-from apiary_runtime.payload import encode_output
+from apiary_runtime.calls import Call
+from apiary_runtime.interrupts import (
+    Interrupted,
+    end_backend,
+    interruptible,
+    transaction_isolation,
+)
+from apiary_runtime.payload import DocumentInput, encode_output
+from apiary_runtime.records import Outcome
 from apiary_runtime.sessions import Session
 from apiary_runtime.statements import (
     FINISH,
     FINISH_USUAL,
-    INVOKE,
     IS_CURRENT,
     LOAD_RUN,
     LOCK,
@@ -36,6 +42,7 @@ from apiary_runtime.statements import (
     WORKFLOW,
     Statement,
 )
+from apiary_runtime.users import as_user
 
 from apiary.authoring.context import Context, running_in
 from apiary.authoring.decorators import Function, Registered
@@ -51,11 +58,12 @@ from apiary.errors import (
 from apiary.execution.replay import OperationRecord, Replay
 
 if TYPE_CHECKING:
-    from apiary_runtime.deployments import LoadedDeployment
+    from apiary_runtime.deployments import CatalogueFunction, LoadedDeployment
     from apiary_runtime.runtime import Runtime
 
 _CONFLICT_BUDGET_S = 10.0
 _DEFAULT_TIMEOUT_MS = 60_000
+_PATIENCE_CALLS = 1000  # of code that has caught what was to end it
 _PLATFORM = "read committed"  # the level of the platform's own transactions
 _any = codec_for(Any)
 
@@ -91,6 +99,7 @@ class InDatabaseRun(Context):
         self._attempts: list[tuple[Any, ...]] = []  # of tries that conflicted, to be logged
         self._session = session
         self._unwinding: BaseException | None = None  # what user code must not swallow
+        self._swallowed = 0  # how often it has
 
     def run(self) -> dict[str, Any]:
         """Run to the end, or until the database has to be left; return the outcome."""
@@ -160,8 +169,19 @@ class InDatabaseRun(Context):
         return reason
 
     def _check(self) -> None:
-        if self._unwinding is not None:
-            raise self._unwinding
+        """Nothing more is done once the code is to end; code that goes on ends with its backend."""
+        if self._unwinding is None:
+            return
+        self._swallowed += 1
+        if self._swallowed > _PATIENCE_CALLS:
+            if isinstance(self._unwinding, LeaveDatabase):
+                self._leave()  # it goes on in an executor, which does not have to wait for its code
+            end_backend(
+                "57P01",
+                f"the code of run {self._run_id} does not end: {self._unwinding}",
+                "The workflow caught what was to end it, and went on.",
+            )
+        raise self._unwinding.with_traceback(None)  # each time would add to it
 
     # Context: the calls of the workflow's code.
 
@@ -171,14 +191,15 @@ class InDatabaseRun(Context):
             raise self._unwind(LeaveDatabase(f"it calls the {target.kind} {target.name}"))
         seq = self._replay.next_seq()
         document = target.signature.encode_arguments(args, kwargs)
-        record = self._replay.match(seq, "function", target.name, digest(canonical(document)))
+        given_digest = digest(canonical(document))
+        record = self._replay.match(seq, "function", target.name, given_digest)
         decode = target.signature.decode_result
         if record is not None:
             return self._replay.value(record, decode)
-        outcome = self._invoke(seq, target, dumps(document))
-        if outcome["error"] is not None:
-            raise rebuild_exception(outcome["error"], self._loaded.source.find_class)
-        return decode(outcome["output"])
+        outcome = self._invoke(seq, target, document, given_digest)
+        if outcome.error is not None:
+            raise rebuild_exception(json.loads(outcome.error), self._loaded.source.find_class)
+        return decode(json.loads(outcome.output or "null"))
 
     def start(self, target: Registered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._check()
@@ -213,7 +234,9 @@ class InDatabaseRun(Context):
 
     # One function: its transaction, and the tries that conflicted.
 
-    def _invoke(self, seq: int, target: Function[..., Any], input_text: str) -> dict[str, Any]:
+    def _invoke(
+        self, seq: int, target: Function[..., Any], document: Any, given_digest: str
+    ) -> Outcome:
         function = self._loaded.function(target.name)
         budget_ends = time.monotonic() + _CONFLICT_BUDGET_S
         attempt = 1
@@ -221,16 +244,15 @@ class InDatabaseRun(Context):
         while True:
             started_at = time.time()
             try:
-                outcome = self._invoke_once(seq, attempt, function, input_text)
-            except plpy.SPIError as error:
-                state = error.sqlstate or ""
+                outcome = self._invoke_once(seq, attempt, function, document, given_digest)
+            except Exception as error:  # noqa: BLE001  (the body's own errors are outcomes)
                 self._session.rollback(_PLATFORM)
                 refusal = self._refusal(error, function.name)
                 if refusal is not None:
                     return self._record_refusal(
-                        seq, function.name, input_text, attempt, started_at, refusal
+                        seq, function.name, document, given_digest, attempt, started_at, refusal
                     )
-                if state not in ("40001", "40P01"):
+                if _sqlstate(error) not in ("40001", "40P01"):
                     raise self._unwind(Unwound(error)) from None
                 self._note_conflict(seq, attempt, function.name, error, started_at)
                 if time.monotonic() > budget_ends:
@@ -241,61 +263,60 @@ class InDatabaseRun(Context):
                 attempt += 1
                 self._session.use(function.isolation)
                 continue
-            if outcome["unrecorded"] is not None:
-                self._deferred.append(dumps(outcome["unrecorded"]))
+            if outcome.unrecorded is not None:
+                self._deferred.append(outcome.unrecorded)
             else:
                 self._deferred.clear()
             return outcome
 
     def _invoke_once(
-        self, seq: int, attempt: int, function: Any, input_text: str
-    ) -> dict[str, Any]:
-        request = self._request
-        values = [
-            self._run_id, seq, self._application, self._loaded.id, function.name, input_text,
-            request["principal"], request["trace"], attempt, False, None,
-            f"[{','.join(self._deferred)}]" if self._deferred else None,
-        ]  # fmt: skip
+        self, seq: int, attempt: int, function: CatalogueFunction, document: Any, given_digest: str
+    ) -> Outcome:
+        given = DocumentInput(document, given_digest)
+        call = Call(self._loaded.application, self._loaded.id, function.name, given, True)
+        deferred = f"[{','.join(self._deferred)}]" if self._deferred else None
+        principal, trace = self._request["principal"], self._request["trace"]
         self._session.start_statement_timeout(function.timeout_ms or _DEFAULT_TIMEOUT_MS)
         try:
-            outcome = json.loads(self._statement(INVOKE, values)[0]["outcome"])
+            outcome = as_user(
+                self._backend.owner, self._runtime.execute,
+                call, self._run_id, seq, principal, trace, attempt, deferred,
+            )  # fmt: skip
             self._session.commit("serializable")
         finally:
             self._session.stop_statement_timeout()
-        return dict(outcome)
+        return outcome
 
-    def _refusal(self, error: Any, name: str) -> ApiaryError | None:
+    def _refusal(self, error: Exception, name: str) -> ApiaryError | None:
         """The error by which a function has failed for good: a timeout, code that does not load."""
-        if error.sqlstate == "57014" and "statement timeout" in str(error):
+        if _sqlstate(error) == "57014" and "statement timeout" in str(error):
             return DeadlineExceeded(
                 f"{name} ran into its timeout and was rolled back", run_id=self._run_id
             )
-        if error.sqlstate == "AP001":
-            return ApiaryError.from_json(json.loads(error.spidata[1]))  # the message's detail
-        return None
+        return error if isinstance(error, ApiaryError) else None
 
     def _record_refusal(
         self,
         seq: int,
         name: str,
-        input_text: str,
+        document: Any,
+        given_digest: str,
         attempt: int,
         started_at: float,
         refusal: ApiaryError,
-    ) -> dict[str, Any]:
+    ) -> Outcome:
         """Record the failure of a function whose own transaction is gone."""
         error = encode_exception(refusal)
-        document = json.loads(input_text)
         self._deferred.append(
             dumps({
                 "seq": seq, "kind": "function", "name": name, "input": document,
-                "input_digest": digest(canonical(document)), "error": error, "attempt": attempt,
+                "input_digest": given_digest, "error": error, "attempt": attempt,
                 "started_at": started_at, "finished_at": time.time(),
             })
         )  # fmt: skip
         self._statement(RECORD, [self._run_id, self._epoch, self._take_deferred(), None])
         self._session.commit("serializable")
-        return {"output": None, "error": error, "unrecorded": None}
+        return Outcome(None, dumps(error), self._loaded.id, None)
 
     def _note_conflict(
         self, seq: int, attempt: int, name: str, error: Any, started_at: float
@@ -432,6 +453,10 @@ class InDatabaseRun(Context):
         if isinstance(values, dict):
             values = [values[name] for name in statement.names]
         return plpy.execute(self._backend.plan(statement.sql, statement.types), values)
+
+
+def _sqlstate(error: Exception) -> str:
+    return str(getattr(error, "sqlstate", None) or "")
 
 
 def run_in_database(runtime: Runtime, request_text: str) -> str:

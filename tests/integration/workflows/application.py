@@ -47,6 +47,12 @@ def effect(db: Database, name: str) -> str:
 
 
 @function
+def who(db: Database) -> list[str]:
+    users = db.one("SELECT current_user::text, session_user::text, clock_timestamp()::text")
+    return list(users.values())[:2]
+
+
+@function
 def fail(db: Database, k: int) -> int:
     db.execute("INSERT INTO kv.effect (name) VALUES ('never')")
     raise SoldOut(k, left=k + 1)
@@ -321,6 +327,26 @@ def swallows_leaving(n: int) -> list[int]:
     except BaseException:
         second = -1
     return [first, second, kv.incr(n)]
+
+
+@workflow
+def asks_who(k: int) -> list[list[str]]:
+    users = [kv.who()]
+    try:
+        kv.fail(k)
+    except kv.SoldOut:
+        users.append(kv.who())
+    return users
+
+
+@workflow
+def insists(n: int) -> list[int]:
+    first = kv.incr(n)
+    while True:
+        try:
+            return [first, _hidden(first)]
+        except BaseException:
+            swallowed = True
 
 
 @workflow

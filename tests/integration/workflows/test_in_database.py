@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import psycopg
 import pytest
 
 from apiary.engine.postgres import IN_DATABASE
-from apiary.errors import ApiaryError, IdempotencyMismatch
+from apiary.errors import ApiaryError, IdempotencyMismatch, UnavailableError
 from apiary.execution.starting import RunOptions
 from apiary.local import PrivateCluster
 from apiary.testing import TestServer
@@ -239,6 +240,28 @@ def test_a_run_that_reaches_a_step_goes_on_in_an_executor(lab: Lab, workflow: st
     assert lab.value(1) == 2
 
 
+def test_functions_have_the_applications_role_and_everything_else_the_logins(lab: Lab) -> None:
+    lab.query("CREATE ROLE runner LOGIN PASSWORD 'secret' IN ROLE apiary_runtime")
+    login = psycopg.conninfo.make_conninfo(lab.url, user="runner", password="secret")
+    with closing(Lab(login, pool_size=1)) as limited:
+        outcome = limited.run_inside("asks_who", k=1)
+        assert outcome.output == [["apiary_app_kvapp", "runner"]] * 2
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            limited.query("DELETE FROM apiary.operation")
+        assert _in_pool(limited, "SELECT current_user::text") == ("runner",)
+    lab.query("DROP ROLE runner")
+
+
+def test_code_that_catches_everything_for_ever_ends_with_its_backend(lab: Lab) -> None:
+    lab.query("UPDATE apiary.workflow SET in_database = true WHERE name = 'w.insists'")
+    with pytest.raises(UnavailableError, match="the code of run stubborn does not end"):
+        lab.start_with("insists", {"run_id": "stubborn", "executor_only": False}, n=1)
+    assert lab.status("stubborn") == "QUEUED"
+    lab.executor()
+    assert lab.output("stubborn") == [1, 2]
+    assert lab.value(1) == 1
+
+
 @pytest.mark.parametrize(
     ("workflow", "document", "effects"),
     [("loops", {"k": 1}, ["loops"]), ("naps", {"seconds": 60.0}, ["before"])],
@@ -303,18 +326,24 @@ def test_the_sessions_settings_are_put_back_after_a_refusal(lab: Lab) -> None:
     assert _settings(lab) == ("read committed", "on")
 
 
-def _settings(lab: Lab) -> tuple[str, str]:
-    async def ask() -> tuple[str, str]:
-        async with lab.engine.connection(IN_DATABASE) as connection:
-            cursor = await connection.execute(
-                "SELECT current_setting('default_transaction_isolation'),"
-                " current_setting('synchronous_commit')"
-            )
-            row = await cursor.fetchone()
-            assert row is not None
-            return row[0], row[1]
+def _settings(lab: Lab) -> tuple[Any, ...]:
+    return _in_pool(
+        lab,
+        "SELECT current_setting('default_transaction_isolation'),"
+        " current_setting('synchronous_commit')",
+    )
 
-    found: tuple[str, str] = lab.ask(ask())
+
+def _in_pool(lab: Lab, statement: str) -> tuple[Any, ...]:
+    """A row, asked for in a session in which workflows run."""
+
+    async def ask() -> tuple[Any, ...]:
+        async with lab.engine.connection(IN_DATABASE) as connection:
+            row = await (await connection.execute(statement.encode())).fetchone()
+            assert row is not None
+            return row
+
+    found: tuple[Any, ...] = lab.ask(ask())
     return found
 
 
