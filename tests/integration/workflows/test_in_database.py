@@ -121,7 +121,7 @@ def test_a_workflow_of_functions_waits_for_the_disk_once(
         lab.close()
     finally:
         cluster.destroy()
-    # The last commit waits; the WAL writer may have been at it by itself, after a time or a megabyte.
+    # The last commit waits; the WAL writer may have been at it itself, after a time or a megabyte.
     assert flushes[0] >= 1
     assert flushes[1] <= 4
 
