@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-import psycopg
 from psycopg.rows import DictRow, dict_row
 from sqlalchemy import (
     ARRAY,
@@ -41,7 +40,6 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from ..errors import BadArgument, NotFound
 from ..provenance import tables
 from .postgres import PostgresEngine
-from .sqlstates import translate
 
 __all__ = [
     "Catalogue",
@@ -264,13 +262,7 @@ class Catalogue:
 
     async def _send(self, statement: Compiled, values: Mapping[str, Any]) -> list[DictRow]:
         parameters = statement.construct_params(values)
-        try:
-            async with self._engine.connection() as connection:
-                cursor = connection.cursor(row_factory=dict_row)
-                await cursor.execute(statement.string.encode(), parameters)
-                return await cursor.fetchall()
-        except psycopg.Error as error:
-            raise translate(error) from error
+        return await self._engine.rows(statement.string, parameters, dict_row)
 
 
 def _functions() -> Select[Any]:

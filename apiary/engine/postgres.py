@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any, TypeVar, overload
 
 import psycopg
 from psycopg import sql
 from psycopg.abc import Buffer
 from psycopg.adapt import AdaptersMap, Loader
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import AsyncRowFactory, tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from ..authoring.intervals import parse_interval
@@ -47,6 +49,8 @@ _PLANNER = "-c random_page_cost=1.1 -c cpu_tuple_cost=0.03"
 IN_DATABASE = "in database"  # the pool for workflows that run in a backend
 
 Connection = PooledConnection
+R = TypeVar("R")
+Values = Sequence[Any] | Mapping[str, Any] | None  # of a statement's parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +221,28 @@ class PostgresEngine:
                 yield connection
         except PoolTimeout as error:
             raise self._no_connection() from error
+
+    @overload
+    async def rows(self, statement: str, values: Values) -> list[tuple[Any, ...]]: ...
+
+    @overload
+    async def rows(
+        self, statement: str, values: Values, row_factory: AsyncRowFactory[R]
+    ) -> list[R]: ...
+
+    async def rows(
+        self, statement: str, values: Values, row_factory: AsyncRowFactory[Any] = tuple_row
+    ) -> list[Any]:
+        """All rows of one statement of the platform's own; its error as one of ours."""
+        try:
+            async with (
+                self.connection() as connection,
+                connection.cursor(row_factory=row_factory) as cursor,
+            ):
+                await cursor.execute(statement.encode(), values)
+                return await cursor.fetchall()
+        except psycopg.Error as error:
+            raise translate(error) from error
 
     def _no_connection(self) -> UnavailableError:
         return UnavailableError(

@@ -96,15 +96,7 @@ class QueueStore:
         await self._execute("SELECT apiary.delete_queue(%s)", [name])
 
     async def _list(self, name: str | None) -> list[QueueRow]:
-        try:
-            async with (
-                self._engine.connection() as connection,
-                connection.cursor(row_factory=class_row(QueueRow)) as cursor,
-            ):
-                await cursor.execute(_LIST.encode(), {"name": name})
-                return await cursor.fetchall()
-        except psycopg.Error as error:
-            raise translate(error) from error
+        return await self._engine.rows(_LIST, {"name": name}, class_row(QueueRow))
 
     async def _execute(self, statement: str, values: Sequence[Any] | dict[str, Any]) -> None:
         try:

@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-import psycopg
 from psycopg.rows import class_row
 
-from ..errors import ApiaryError, NotFound
+from ..errors import ApiaryError, NotFound, TransactionConflict
 from .postgres import PostgresEngine
-from .sqlstates import is_conflict, translate
 
 __all__ = ["ClaimedRun", "Look", "RunOutcome", "RunStore", "StartRequest", "Superseded"]
 
@@ -181,18 +179,11 @@ class RunStore:
         queues: Sequence[str] | None = None,
     ) -> list[ClaimedRun]:
         """Take up to ``limit`` runs that may move."""
-        try:
-            async with (
-                self._engine.connection() as connection,
-                connection.cursor(row_factory=class_row(ClaimedRun)) as cursor,
-            ):
-                await cursor.execute(
-                    f"SELECT {_CLAIMED} FROM apiary.claim_runs(%s, %s, %s, %s, %s)",
-                    [executor, limit, lease, _array(applications), _array(queues)],
-                )
-                return await cursor.fetchall()
-        except psycopg.Error as error:
-            raise translate(error) from error
+        return await self._engine.rows(
+            f"SELECT {_CLAIMED} FROM apiary.claim_runs(%s, %s, %s, %s, %s)",
+            [executor, limit, lease, _array(applications), _array(queues)],
+            class_row(ClaimedRun),
+        )
 
     async def operations(self, run_id: str) -> list[tuple[Any, ...]]:
         """The recorded operations of a run: (seq, kind, name, input_digest, output, error)."""
@@ -505,13 +496,11 @@ class RunStore:
     ) -> list[tuple[Any, ...]]:
         for attempt in range(1, _CONFLICT_ATTEMPTS + 1):
             try:
-                async with self._engine.connection() as connection:
-                    cursor = await connection.execute(statement.encode(), values)
-                    return await cursor.fetchall()
-            except psycopg.Error as error:
+                return await self._engine.rows(statement, values)
+            except TransactionConflict:
                 # Two runs that wait for each other may lock their rows in opposite order.
-                if not is_conflict(error) or attempt == _CONFLICT_ATTEMPTS:
-                    raise translate(error) from error
+                if attempt == _CONFLICT_ATTEMPTS:
+                    raise
                 await asyncio.sleep(random.random() * 0.01 * attempt)
         raise AssertionError("the last attempt returns or raises")
 

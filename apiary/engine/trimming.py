@@ -7,16 +7,12 @@ it, and who stops between two of them has lost nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
-
-import psycopg
 
 from ..errors import BadArgument, DeadlineExceeded
 from .postgres import PostgresEngine
-from .sqlstates import translate
 
 __all__ = ["LogTrimmer", "Trimmed"]
 
@@ -84,23 +80,15 @@ class LogTrimmer:
                 if ends is not None and time.monotonic() >= ends:
                     raise _out_of_time(so_far, delete)
                 values = [before, position, self._sizes[kind], delete]
-                ((trimmed, position),) = await self._rows(statement, values)
+                ((trimmed, position),) = await self._engine.rows(statement, values)
                 so_far = replace(so_far, **{kind: getattr(so_far, kind) + trimmed})
                 yield so_far
                 if position is None:
                     break
 
     async def _now(self) -> datetime:
-        now: datetime = (await self._rows("SELECT apiary.clock()", []))[0][0]
+        now: datetime = (await self._engine.rows("SELECT apiary.clock()", []))[0][0]
         return now
-
-    async def _rows(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        try:
-            async with self._engine.connection() as connection:
-                cursor = await connection.execute(statement.encode(), values)
-                return await cursor.fetchall()
-        except psycopg.Error as error:
-            raise translate(error) from error
 
 
 def _out_of_time(so_far: Trimmed, delete: bool) -> DeadlineExceeded:

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import psycopg
 from psycopg.rows import dict_row
 
 from ..errors import BadArgument, NotFound
 from .postgres import PostgresEngine
-from .sqlstates import translate
 
 __all__ = ["DeploymentRow", "WorkflowCatalogue", "WorkflowRow"]
 
@@ -102,15 +100,7 @@ class WorkflowCatalogue:
         return [DeploymentRow(**row) for row in rows]
 
     async def _rows(self, statement: str, values: dict[str, Any]) -> list[dict[str, Any]]:
-        try:
-            async with (
-                self._engine.connection() as connection,
-                connection.cursor(row_factory=dict_row) as cursor,
-            ):
-                await cursor.execute(statement.encode(), values)
-                return await cursor.fetchall()
-        except psycopg.Error as error:
-            raise translate(error) from error
+        return await self._engine.rows(statement, values, dict_row)
 
 
 def _workflow(row: dict[str, Any]) -> WorkflowRow:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
-
-import psycopg
 
 from ..authoring.decorators import Workflow
 from ..authoring.loader import DeploymentCode, SourceModule
 from ..engine.postgres import PostgresEngine
-from ..engine.sqlstates import translate
 from ..errors import ConfigurationError, NotFound
 
 __all__ = ["CodeCache", "WorkflowEntry"]
@@ -47,7 +43,7 @@ class CodeCache:
             return known
         async with self._lock:
             if deployment not in self._codes:
-                rows = await self._rows(
+                rows = await self._engine.rows(
                     "SELECT name, file, source, is_package FROM apiary.module"
                     " WHERE deployment = %s",
                     [deployment],
@@ -67,7 +63,7 @@ class CodeCache:
 
     async def current(self, application: str) -> str:
         """The deployment that serves new calls of an application."""
-        rows = await self._rows(
+        rows = await self._engine.rows(
             "SELECT current FROM apiary.application WHERE name = %s", [application]
         )
         if not rows or rows[0][0] is None:
@@ -88,7 +84,7 @@ class CodeCache:
         """The catalogue's entry of a workflow."""
         key = (deployment, name)
         if key not in self._workflows:
-            rows = await self._rows(
+            rows = await self._engine.rows(
                 "SELECT d.application, w.module, w.qualname, w.in_database"
                 " FROM apiary.workflow w JOIN apiary.deployment d ON d.id = w.deployment"
                 " WHERE w.deployment = %s AND w.name = %s AND w.kind = 'workflow'",
@@ -131,11 +127,3 @@ class CodeCache:
             raise NotFound(f"{name} is a {found.kind}, not a workflow", kind="workflow", name=name)
         self._found[deployment, name] = found
         return found
-
-    async def _rows(self, statement: str, values: list[str]) -> list[tuple[Any, ...]]:
-        try:
-            async with self._engine.connection() as connection:
-                cursor = await connection.execute(statement.encode(), values)
-                return await cursor.fetchall()
-        except psycopg.Error as error:
-            raise translate(error) from error

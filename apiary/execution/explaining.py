@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-import psycopg
 from psycopg.rows import dict_row
 
 from ..engine.postgres import PostgresEngine
 from ..engine.queues import QueueRow
-from ..engine.sqlstates import translate
 from ..errors import NotFound
 
 __all__ = ["Explainer"]
@@ -95,18 +93,10 @@ class Explainer:
             "shown": _SHOWN,
             "alive": timedelta(seconds=ALIVE_S),
         }
-        try:
-            async with (
-                self._engine.connection() as connection,
-                connection.cursor(row_factory=dict_row) as cursor,
-            ):
-                await cursor.execute(_FACTS.encode(), values)
-                facts = await cursor.fetchone()
-        except psycopg.Error as error:
-            raise translate(error) from error
-        if facts is None:
+        found = await self._engine.rows(_FACTS, values, dict_row)
+        if not found:
             raise NotFound(f"no run {run_id!r}", kind="run", name=run_id)
-        return explain(facts)
+        return explain(found[0])
 
 
 def explain(facts: dict[str, Any]) -> str:  # noqa: PLR0911 - one case each

@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import psycopg
 from psycopg.rows import class_row
 
 from ..engine.postgres import PostgresEngine
 from ..engine.runs import RunStore
-from ..engine.sqlstates import translate
 from ..errors import ApiaryError, BadArgument, IdempotencyMismatch, NotFound
 from .calendar import Cron, Interval, MissedPolicy, Schedule, missed, slot_key, tzdata_version
 from .starting import RunOptions, Starter
@@ -277,12 +275,4 @@ class Scheduler:
         return now
 
     async def _rows(self, statement: str, values: Sequence[Any]) -> list[ScheduleRow]:
-        try:
-            async with (
-                self._engine.connection() as connection,
-                connection.cursor(row_factory=class_row(ScheduleRow)) as cursor,
-            ):
-                await cursor.execute(statement.encode(), values)
-                return await cursor.fetchall()
-        except psycopg.Error as error:
-            raise translate(error) from error
+        return await self._engine.rows(statement, values, class_row(ScheduleRow))

@@ -7,11 +7,8 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
-import psycopg
-
 from ..engine.catalogue import Catalogue, OperationRow, RunRow, unrecorded_operations
 from ..engine.postgres import PostgresEngine
-from ..engine.sqlstates import translate
 from ..errors import NotFound, WaitTimedOut
 from .topics import Topic, Topics
 
@@ -147,11 +144,8 @@ class Watcher:
                 await watch.changed()
 
     async def _rows(self, statement: str, values: list[Any]) -> list[tuple[Any, ...]]:
-        try:
-            async with self._topics.reading, self._engine.connection() as connection:
-                return await (await connection.execute(statement.encode(), values)).fetchall()
-        except psycopg.Error as error:
-            raise translate(error) from error
+        async with self._topics.reading:
+            return await self._engine.rows(statement, values)
 
 
 class _Seen:
