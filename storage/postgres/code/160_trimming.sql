@@ -40,12 +40,28 @@ BEGIN
 END
 $body$;
 
--- The page after p_pages more of a table; NULL at its end.
-CREATE OR REPLACE FUNCTION apiary.page_after(p_table regclass, p_from bigint, p_pages integer) RETURNS bigint
-LANGUAGE sql STABLE AS $body$
-    SELECT CASE WHEN p_from + p_pages < pg_catalog.pg_relation_size(p_table)
-                                        / pg_catalog.current_setting('block_size')::bigint
-                THEN p_from + p_pages END
+-- The rows of p_pages pages of a table for which a condition on t holds, in which $1 is p_before. Not for
+-- anybody but the functions below: the condition is executed as it stands.
+CREATE OR REPLACE FUNCTION apiary.trim_pages(
+    p_table regclass, p_condition text, p_before timestamptz, p_from bigint, p_pages integer, p_delete boolean,
+    OUT trimmed bigint, OUT next_from bigint
+) LANGUAGE plpgsql SET enable_seqscan = off AS $body$
+DECLARE
+    v_page bigint := coalesce(p_from, 0);
+    v_end bigint := v_page + p_pages;
+    v_rows tid[];
+BEGIN
+    next_from := CASE WHEN v_end < pg_catalog.pg_relation_size(p_table)
+                                   / pg_catalog.current_setting('block_size')::bigint THEN v_end END;
+    EXECUTE format('SELECT ARRAY(SELECT t.ctid FROM %s t WHERE t.ctid >= $2 AND t.ctid < $3 AND %s)',
+                   p_table, p_condition)
+       INTO v_rows USING p_before, format('(%s,0)', v_page)::tid, format('(%s,0)', v_end)::tid;
+    trimmed := pg_catalog.cardinality(v_rows);
+    IF p_delete THEN
+        EXECUTE format('DELETE FROM %s WHERE ctid = ANY ($1)', p_table) USING v_rows;
+        GET DIAGNOSTICS trimmed = ROW_COUNT;
+    END IF;
+END
 $body$;
 
 -- Attempts of direct invocations that ended before p_before, in p_pages pages. Those of a run go with the
@@ -53,24 +69,10 @@ $body$;
 CREATE OR REPLACE FUNCTION apiary.trim_attempts(
     p_before timestamptz, p_from bigint, p_pages integer, p_delete boolean,
     OUT trimmed bigint, OUT next_from bigint
-) LANGUAGE plpgsql SECURITY DEFINER SET enable_seqscan = off AS $body$
-DECLARE
-    v_page bigint := coalesce(p_from, 0);
-    v_first tid := format('(%s,0)', v_page);
-    v_end tid := format('(%s,0)', v_page + p_pages);
-    v_rows tid[];
-BEGIN
-    next_from := apiary.page_after('apiary.attempt', v_page, p_pages);
-    v_rows := ARRAY(
-        SELECT a.ctid FROM apiary.attempt a
-         WHERE a.ctid >= v_first AND a.ctid < v_end AND a.finished_at < p_before
-           AND NOT EXISTS (SELECT FROM apiary.run r WHERE r.run_id = a.run_id OFFSET 0));
-    trimmed := pg_catalog.cardinality(v_rows);
-    IF p_delete THEN
-        DELETE FROM apiary.attempt WHERE ctid = ANY (v_rows);
-        GET DIAGNOSTICS trimmed = ROW_COUNT;
-    END IF;
-END
+) LANGUAGE sql SECURITY DEFINER AS $body$
+    SELECT * FROM apiary.trim_pages('apiary.attempt', $condition$
+        t.finished_at < $1 AND NOT EXISTS (SELECT FROM apiary.run r WHERE r.run_id = t.run_id OFFSET 0)
+    $condition$, p_before, p_from, p_pages, p_delete)
 $body$;
 
 -- Row changes from before p_before, in p_pages pages: those of invocations and of ended runs that are kept,
@@ -78,25 +80,11 @@ $body$;
 CREATE OR REPLACE FUNCTION apiary.trim_row_changes(
     p_before timestamptz, p_from bigint, p_pages integer, p_delete boolean,
     OUT trimmed bigint, OUT next_from bigint
-) LANGUAGE plpgsql SECURITY DEFINER SET enable_seqscan = off AS $body$
-DECLARE
-    v_page bigint := coalesce(p_from, 0);
-    v_first tid := format('(%s,0)', v_page);
-    v_end tid := format('(%s,0)', v_page + p_pages);
-    v_rows tid[];
-BEGIN
-    next_from := apiary.page_after('provenance.write_event', v_page, p_pages);
-    v_rows := ARRAY(
-        SELECT w.ctid FROM provenance.write_event w
-         WHERE w.ctid >= v_first AND w.ctid < v_end AND w.at < p_before
-           AND NOT EXISTS (
-               SELECT FROM apiary.operation o WHERE o.xid = w.xid AND EXISTS (
-                   SELECT FROM apiary.run r WHERE r.run_id = o.run_id AND r.finished_at IS NULL OFFSET 0)
-               OFFSET 0));
-    trimmed := pg_catalog.cardinality(v_rows);
-    IF p_delete THEN
-        DELETE FROM provenance.write_event WHERE ctid = ANY (v_rows);
-        GET DIAGNOSTICS trimmed = ROW_COUNT;
-    END IF;
-END
+) LANGUAGE sql SECURITY DEFINER AS $body$
+    SELECT * FROM apiary.trim_pages('provenance.write_event', $condition$
+        t.at < $1 AND NOT EXISTS (
+            SELECT FROM apiary.operation o WHERE o.xid = t.xid AND EXISTS (
+                SELECT FROM apiary.run r WHERE r.run_id = o.run_id AND r.finished_at IS NULL OFFSET 0)
+            OFFSET 0)
+    $condition$, p_before, p_from, p_pages, p_delete)
 $body$;
