@@ -93,13 +93,14 @@ class Call:
         deployment: str | None,
         name: str,
         given: TextInput | DocumentInput,
-        has_own_timeouts: bool,
+        *,
+        has_own_timeout: bool = False,
     ) -> None:
         self.application = application
         self.deployment = deployment  # None: the one that serves new calls
         self.name = name
         self.given = given
-        self.has_own_timeouts = has_own_timeouts
+        self.has_own_timeout = has_own_timeout  # set for it, and not by the session
         self.served = ""  # what served when it was entered, see `Application.serve`
         self.loaded: LoadedDeployment | None = None
         self.refused: ApiaryError | None = None
@@ -161,7 +162,7 @@ class Call:
         """Whether this session has the isolation level and the timeout that a function wants."""
         return transaction_isolation() == function.isolation and (
             function.timeout_ms is None
-            or self.has_own_timeouts
+            or self.has_own_timeout
             or function.timeout_ms == statement_timeout_ms()
         )
 

@@ -58,13 +58,13 @@ class TextInput:
 class DocumentInput:
     """The input of a call as its signature has written it in this backend."""
 
-    def __init__(self, document: Any, document_digest: str) -> None:
-        self._document = document
-        self._digest = document_digest
+    def __init__(self, document: Any) -> None:
+        self.document = document
+        self.digest = digest(canonical(document))
 
     def read(self, signature: Signature) -> tuple[dict[str, Any], Any, str]:
         """As that of `TextInput`: the function gets values of its own."""
-        return signature.decode_arguments(self._document), self._document, self._digest
+        return signature.decode_arguments(self.document), self.document, self.digest
 
 
 def encode_input(document: Any) -> str:

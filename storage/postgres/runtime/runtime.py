@@ -48,7 +48,6 @@ class Runtime:
 
     def __init__(self) -> None:
         self.backend = Backend()
-        self.has_own_timeouts = False  # an in-database run sets each function's timeout itself
         self._pending: Any = None
 
     def run_pending(self, served: str) -> None:
@@ -88,7 +87,7 @@ class Runtime:
         """Run a function and record it, as `execute` does; return the outcome as JSON text."""
         try:
             owner = self.backend.application(application)
-            call = Call(owner, deployment, name, TextInput(input_text), self.has_own_timeouts)
+            call = Call(owner, deployment, name, TextInput(input_text))
             if lease_until is not None:
                 self._require_lease(run_id, lease_until)
             return self.execute(
@@ -208,10 +207,9 @@ class Runtime:
         if not function.is_loaded:
             self._load(loaded, function)
         try:
-            document = function.function.signature.normalise(read_input(input_text))[1]
+            return TextInput(input_text).read(function.function.signature)[2]
         except BadArgument:
             return None  # no input that was ever recorded
-        return digest(canonical(document))
 
     def _load(self, loaded: LoadedDeployment, function: CatalogueFunction) -> None:
         """Import a function's module, with the application's role: it is the application's code."""

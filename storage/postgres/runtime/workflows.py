@@ -23,7 +23,7 @@ from apiary_runtime.interrupts import (
     transaction_isolation,
 )
 from apiary_runtime.payload import DocumentInput, encode_output
-from apiary_runtime.records import Outcome
+from apiary_runtime.records import Outcome, deferred_text
 from apiary_runtime.sessions import Session
 from apiary_runtime.statements import (
     FINISH,
@@ -47,7 +47,7 @@ from apiary_runtime.users import as_user
 from apiary.authoring.context import Context, running_in
 from apiary.authoring.decorators import Function, Registered
 from apiary.authoring.failures import encode_exception, rebuild_exception
-from apiary.authoring.values import canonical, codec_for, digest, dumps
+from apiary.authoring.values import codec_for, dumps
 from apiary.errors import (
     ApiaryError,
     DeadlineExceeded,
@@ -105,13 +105,11 @@ class InDatabaseRun(Context):
         """Run to the end, or until the database has to be left; return the outcome."""
         if not self._lock():
             return self._join()
-        self._runtime.has_own_timeouts = True
         try:
             return self._run_locked()
         except Unwound as unwound:
             raise unwound.error from None
         finally:
-            self._runtime.has_own_timeouts = False
             self._unlock()
 
     def _join(self) -> dict[str, Any]:
@@ -190,13 +188,12 @@ class InDatabaseRun(Context):
         if not isinstance(target, Function):
             raise self._unwind(LeaveDatabase(f"it calls the {target.kind} {target.name}"))
         seq = self._replay.next_seq()
-        document = target.signature.encode_arguments(args, kwargs)
-        given_digest = digest(canonical(document))
-        record = self._replay.match(seq, "function", target.name, given_digest)
+        given = DocumentInput(target.signature.encode_arguments(args, kwargs))
+        record = self._replay.match(seq, "function", target.name, given.digest)
         decode = target.signature.decode_result
         if record is not None:
             return self._replay.value(record, decode)
-        outcome = self._invoke(seq, target, document, given_digest)
+        outcome = self._invoke(seq, target, given)
         if outcome.error is not None:
             raise rebuild_exception(json.loads(outcome.error), self._loaded.source.find_class)
         return decode(json.loads(outcome.output or "null"))
@@ -234,9 +231,7 @@ class InDatabaseRun(Context):
 
     # One function: its transaction, and the tries that conflicted.
 
-    def _invoke(
-        self, seq: int, target: Function[..., Any], document: Any, given_digest: str
-    ) -> Outcome:
+    def _invoke(self, seq: int, target: Function[..., Any], given: DocumentInput) -> Outcome:
         function = self._loaded.function(target.name)
         budget_ends = time.monotonic() + _CONFLICT_BUDGET_S
         attempt = 1
@@ -244,13 +239,13 @@ class InDatabaseRun(Context):
         while True:
             started_at = time.time()
             try:
-                outcome = self._invoke_once(seq, attempt, function, document, given_digest)
+                outcome = self._invoke_once(seq, attempt, function, given)
             except Exception as error:  # noqa: BLE001  (the body's own errors are outcomes)
                 self._session.rollback(_PLATFORM)
                 refusal = self._refusal(error, function.name)
                 if refusal is not None:
                     return self._record_refusal(
-                        seq, function.name, document, given_digest, attempt, started_at, refusal
+                        seq, function.name, given, attempt, started_at, refusal
                     )
                 if _sqlstate(error) not in ("40001", "40P01"):
                     raise self._unwind(Unwound(error)) from None
@@ -270,10 +265,10 @@ class InDatabaseRun(Context):
             return outcome
 
     def _invoke_once(
-        self, seq: int, attempt: int, function: CatalogueFunction, document: Any, given_digest: str
+        self, seq: int, attempt: int, function: CatalogueFunction, given: DocumentInput
     ) -> Outcome:
-        given = DocumentInput(document, given_digest)
-        call = Call(self._loaded.application, self._loaded.id, function.name, given, True)
+        loaded = self._loaded
+        call = Call(loaded.application, loaded.id, function.name, given, has_own_timeout=True)
         deferred = f"[{','.join(self._deferred)}]" if self._deferred else None
         principal, trace = self._request["principal"], self._request["trace"]
         self._session.start_statement_timeout(function.timeout_ms or _DEFAULT_TIMEOUT_MS)
@@ -299,24 +294,26 @@ class InDatabaseRun(Context):
         self,
         seq: int,
         name: str,
-        document: Any,
-        given_digest: str,
+        given: DocumentInput,
         attempt: int,
         started_at: float,
         refusal: ApiaryError,
     ) -> Outcome:
         """Record the failure of a function whose own transaction is gone."""
-        error = encode_exception(refusal)
-        self._deferred.append(
-            dumps({
-                "seq": seq, "kind": "function", "name": name, "input": document,
-                "input_digest": given_digest, "error": error, "attempt": attempt,
-                "started_at": started_at, "finished_at": time.time(),
-            })
-        )  # fmt: skip
+        error = dumps(encode_exception(refusal))
+        columns = {
+            "seq": seq,
+            "name": name,
+            "input_digest": given.digest,
+            "attempt": attempt,
+            "started_at": started_at,
+            "finished_at": time.time(),
+        }
+        documents: dict[str, str | None] = {"input": dumps(given.document), "error": error}
+        self._deferred.append(deferred_text(columns, documents))
         self._statement(RECORD, [self._run_id, self._epoch, self._take_deferred(), None])
         self._session.commit("serializable")
-        return Outcome(None, dumps(error), self._loaded.id, None)
+        return Outcome(None, error, self._loaded.id, None)
 
     def _note_conflict(
         self, seq: int, attempt: int, name: str, error: Any, started_at: float
