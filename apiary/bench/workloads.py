@@ -13,7 +13,16 @@ from typing import Any
 
 from ..errors import BadArgument
 
-__all__ = ["WORKLOADS", "Request", "Scale", "Workload", "chosen_workloads", "last_name"]
+__all__ = [
+    "CHAINS",
+    "FAN_OUT",
+    "WORKLOADS",
+    "Request",
+    "Scale",
+    "Workload",
+    "chosen_workloads",
+    "last_name",
+]
 
 _SYLLABLES = ("BAR", "OUGHT", "ABLE", "PRI", "PRES", "ESE", "ANTI", "CALLY", "ATION", "EING")
 _NURAND_C = 223
@@ -278,7 +287,8 @@ _ALL = (
     ),
 )
 ACCOUNTS = 5 * BLOCK
-# How many transfers, one after another.
+# How many transfers, one after another, and side by side.
+FAN_OUT = 50
 CHAINS: Mapping[str, int] = {"bench.one": 1, "bench.five": 5, "bench.twenty": 20}
 WORKLOADS: Mapping[str, Workload] = {workload.name: workload for workload in _ALL}
 

@@ -74,9 +74,8 @@ def _kept(family: int, host: str, port: int) -> socket.socket:
     """
     with _alone(family, host, port) as first:
         first.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        keeping = _bound(
-            *(family, host, int(first.getsockname()[1])), socket.SO_REUSEADDR, socket.SO_REUSEPORT
-        )
+        port = int(first.getsockname()[1])
+        keeping = _bound(family, host, port, socket.SO_REUSEADDR, socket.SO_REUSEPORT)
         # It was for connections that have just ended; now it would let others bind.
         keeping.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         return keeping

@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 
 from ..plain import Application, serializable_pool
-from ..workloads import Request
+from ..workloads import CHAINS, Request
 from .base import Adapter, Threads, missing_peer
 
 try:
@@ -31,7 +31,6 @@ __all__ = ["AbsurdTasks"]
 
 _QUEUE = "bench"
 _PATIENCE_S, _POLL_S = 60.0, 0.01
-_CHAINS = {"bench.one": 1, "bench.five": 5, "bench.twenty": 20}
 
 
 class _Worker(threading.local):
@@ -143,7 +142,7 @@ class AbsurdTasks(Adapter):
         return result
 
     def _chain(self, params: Any, context: TaskContext) -> int:
-        count = _CHAINS[params["target"]]
+        count = CHAINS[params["target"]]
         return sum(self._transfer(context, params, number) for number in range(count))
 
     def _mixed(self, params: Any, context: TaskContext) -> int:

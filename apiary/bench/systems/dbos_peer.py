@@ -13,7 +13,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from ..plain import POOL_SIZE, Application
-from ..workloads import Request
+from ..workloads import CHAINS, FAN_OUT, Request
 from .base import Adapter, Threads, missing_peer
 
 try:
@@ -23,9 +23,6 @@ except ImportError as error:
     raise missing_peer(error) from error
 
 __all__ = ["Dbos"]
-
-_CHAINS = {"bench.one": 1, "bench.five": 5, "bench.twenty": 20}
-_FAN_OUT = 50
 
 
 class Dbos(Adapter):
@@ -87,7 +84,7 @@ class Dbos(Adapter):
 
         @DBOS.workflow()
         def fan_out(base: int, start: int) -> int:
-            begun = [DBOS.start_workflow(child, base, start, n) for n in range(_FAN_OUT)]
+            begun = [DBOS.start_workflow(child, base, start, n) for n in range(FAN_OUT)]
             return sum(handle.get_result() for handle in begun)
 
         @DBOS.workflow()
@@ -108,7 +105,7 @@ class Dbos(Adapter):
         if not request.is_workflow:
             return await run(self._function, request.target, request.arguments)
         base, start = request.arguments["base"], request.arguments["start"]
-        if request.target in _CHAINS:
-            return await run(self._chain, base, start, _CHAINS[request.target])
+        if request.target in CHAINS:
+            return await run(self._chain, base, start, CHAINS[request.target])
         workflow = self._mixed if request.target == "bench.mixed" else self._fan_out
         return await run(workflow, base, start)

@@ -8,12 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..plain import Application, serializable_pool
-from ..workloads import CHAINS, Request
+from ..workloads import CHAINS, FAN_OUT, Request
 from .base import Adapter, Threads
 
 __all__ = ["Interactive"]
-
-_FAN_OUT = 50
 
 
 class Interactive(Adapter):
@@ -55,6 +53,6 @@ class Interactive(Adapter):
 
     async def _fan_out(self, base: int, start: int) -> int:
         begun = [
-            self._threads.run(self._transfer, base, start, number) for number in range(_FAN_OUT)
+            self._threads.run(self._transfer, base, start, number) for number in range(FAN_OUT)
         ]
         return sum([await each for each in begun])

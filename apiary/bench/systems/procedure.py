@@ -15,13 +15,12 @@ from psycopg import sql
 from psycopg_pool import AsyncConnectionPool
 
 from ..plain import POOL_SIZE, Application
-from ..workloads import CHAINS, Request
+from ..workloads import CHAINS, FAN_OUT, Request
 from .base import Adapter
 
 __all__ = ["PROCEDURES", "Procedure"]
 
 PROCEDURES = Path(__file__).parent.parent / "procedures.sql"
-_FAN_OUT = 50
 _CONFLICTS = ("40001", "40P01")
 
 
@@ -61,7 +60,7 @@ class Procedure(Adapter):
             total = await self._transfer(base, start, 0)
             amount = await asyncio.to_thread(self._application.quote, start)
             return total + await self._transfer(base, start, 0, amount)
-        begun = [self._transfer(base, start, number) for number in range(_FAN_OUT)]
+        begun = [self._transfer(base, start, number) for number in range(FAN_OUT)]
         return sum(await asyncio.gather(*begun))
 
     async def _transfer(self, base: int, start: int, number: int, amount: int = 1) -> int:

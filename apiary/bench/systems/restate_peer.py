@@ -18,7 +18,7 @@ from ...errors import ConfigurationError
 from ...local.starting import free_port
 from ..http import HttpConnection
 from ..plain import Application, serializable_pool
-from ..workloads import Request
+from ..workloads import CHAINS, FAN_OUT, Request
 from .base import Adapter, Threads, missing_peer
 
 try:
@@ -31,8 +31,6 @@ except ImportError as error:
 __all__ = ["BINARY_VARIABLE", "RestateServices", "find_server"]
 
 BINARY_VARIABLE = "APIARY_BENCH_RESTATE"
-_CHAINS = {"bench.one": 1, "bench.five": 5, "bench.twenty": 20}
-_FAN_OUT = 50
 _START_S = 60.0
 
 
@@ -122,7 +120,7 @@ class RestateServices(Adapter):
         @service.handler()
         async def chain(ctx: restate.Context, given: dict[str, Any]) -> int:
             total = 0
-            for number in range(_CHAINS[given["target"]]):
+            for number in range(CHAINS[given["target"]]):
                 total += await self._transfer(ctx, given, number)
             return total
 
@@ -135,7 +133,7 @@ class RestateServices(Adapter):
 
         @service.handler()
         async def fan_out(ctx: restate.Context, given: dict[str, Any]) -> int:
-            begun = [self._transfer(ctx, given, number) for number in range(_FAN_OUT)]
+            begun = [self._transfer(ctx, given, number) for number in range(FAN_OUT)]
             done = await restate.gather(*begun)
             return sum([await each for each in done])
 
