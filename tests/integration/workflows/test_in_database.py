@@ -103,9 +103,9 @@ def test_a_workflow_of_functions_waits_for_the_disk_once(
     folder = tmp_path_factory.getbasetemp()
     folder.parent.chmod(0o755)
     folder.chmod(0o755)
-    cluster = PrivateCluster(
-        folder / "durable", settings={"wal_writer_delay": "10s", "autovacuum": "off"}
-    )
+    # The WAL writer flushes after a time, and after so much: not because pages are logged whole.
+    lazy = {"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB", "autovacuum": "off"}
+    cluster = PrivateCluster(folder / "durable", settings=lazy)
     cluster.start()
     try:
         url = cluster.url(TestServer(cluster.url()).create_database(workflow_bundle))
@@ -121,9 +121,9 @@ def test_a_workflow_of_functions_waits_for_the_disk_once(
         lab.close()
     finally:
         cluster.destroy()
-    # The last commit waits; the WAL writer may have been at it itself, after a time or a megabyte.
+    # The last commit waits; the WAL writer may have been at it once by itself.
     assert flushes[0] >= 1
-    assert flushes[1] <= 4
+    assert flushes[1] <= 2
 
 
 def _synced(lab: Lab) -> int:
